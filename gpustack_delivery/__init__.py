@@ -1,0 +1,1 @@
+"""Model weights delivered once per node: the node plugin and the worker."""

@@ -1,0 +1,1 @@
+"""The executable specification: every rule a test, every test on the wire."""
