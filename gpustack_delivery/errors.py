@@ -17,8 +17,9 @@ Two families, and nothing else crosses a room's door:
             ├── NotFound · AlreadyExists · Conflict · Gone · Forbidden · Invalid
             └── Unreachable     no answer, or an answer that says try again
 
-Every error carries two texts. `str(error)` is for the person who reads an event or a status: it names no
-tenant, no URL and no secret. `detail` is for the plugin's own log, and still never holds a secret.
+Every error carries two texts. `str(error)` is for the person who reads an event or a status: it
+names no tenant, no URL and no secret. `detail` is for the plugin's own log, and still never holds a
+secret.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a download attempt ended without publishing (the failure reasons of the node-store page)."""
+    """Why a download attempt ended without publishing: the node-store page's table."""
 
     INVALID_REQUEST = "InvalidRequest"
     ACCESS_DENIED = "AccessDenied"
@@ -92,7 +93,8 @@ class Fault(DeliveryError):
 class AttemptFault(Fault):
     """A download attempt ended without publishing.
 
-    `str(error)` is the tenant-free detail that follows the reason's meaning, such as `HTTP 503`; it may be empty.
+    `str(error)` is the tenant-free detail that follows the reason's meaning, such as `HTTP 503`; it
+    may be empty.
     """
 
     def __init__(self, reason: Reason, message: str = "", *, detail: str = "") -> None:

@@ -1,8 +1,8 @@
 """What we need from the world, as Protocols: clock, kube, hub, mounts and disk.
 
-Decisions never see these. Rooms above (`node`, `worker`, `mirror`) take them in their constructors; the real
-ones stand in `adapters`, and tests bring their own. Units stand in names; every failure leaves as a class of
-`errors`.
+Decisions never see these. Rooms above (`node`, `worker`, `mirror`) take them in their constructors;
+the real ones stand in `adapters`, and tests bring their own. Units stand in names; every failure
+leaves as a class of `errors`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ class Clock(Protocol):
         """Return seconds that never go back; only differences mean anything."""
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> None:
-        """Wait on a condition the caller holds until it is notified or `seconds` have passed on this clock.
+        """Wait on a condition the caller holds until it is notified or `seconds` have passed on
+        this clock.
 
-        May return early: callers loop on their own predicate and deadline. None waits for the notification alone.
+        May return early: callers loop on their own predicate and deadline. None waits for the
+        notification alone.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a list: its items, the list's version, and where the next page starts ("" at the end)."""
+    """One page of a list: items, the list's version, and the next page's token ("" at the end)."""
 
     items: Sequence[Json]
     resource_version: str
@@ -91,7 +93,13 @@ class Kube(Protocol):
         """Apply a partial object by server-side apply, forcing conflicts: its fields are ours."""
 
     def merge_patch(
-        self, resource: Resource, name: str, patch: Json, namespace: str = "", *, subresource: str = ""
+        self,
+        resource: Resource,
+        name: str,
+        patch: Json,
+        namespace: str = "",
+        *,
+        subresource: str = "",
     ) -> Json:
         """Patch an object by JSON merge patch."""
 
@@ -103,7 +111,7 @@ class Kube(Protocol):
 
 
 class Watch(Protocol):
-    """An open watch. Iteration ends when the server closes it; `close` ends it from another thread."""
+    """An open watch; iteration ends when the server, or `close` from another thread, ends it."""
 
     def __iter__(self) -> Iterator[Change]:
         """Yield changes.
@@ -118,7 +126,10 @@ class Watch(Protocol):
 
 
 class Hub(Protocol):
-    """A model hub's API. Every call may raise `errors.HubFault`; its texts come from status and error codes alone."""
+    """A model hub's API.
+
+    Every call may raise `errors.HubFault`, whose texts come from status and error codes alone.
+    """
 
     def resolve(self, repository: str, revision: str, token: Token | None) -> str:
         """Return the 40-hex commit that a branch, tag or commit names now."""
@@ -127,7 +138,7 @@ class Hub(Protocol):
         """Return every file at a commit, unfiltered and in no promised order."""
 
     def probe(self, repository: str, commit: str, token: Token | None) -> None:
-        """Check that the credential still reads the repository at that commit, without following redirects."""
+        """Check that the credential still reads the repository at a commit; follow no redirect."""
 
     def accepts(self, token: Token) -> bool:
         """Say whether the hub takes the token at all."""
@@ -153,7 +164,7 @@ class Mounts(Protocol):
         """Return every live mount, stacked ones repeated, in mount order."""
 
     def bind_read_only(self, source: Path, target: Path) -> None:
-        """Bind a directory read-only, nosuid and nodev; either all of it holds or nothing is mounted."""
+        """Bind a directory read-only, nosuid and nodev; all of it holds or nothing is mounted."""
 
     def unmount(self, target: Path) -> None:
         """Take the topmost mount off a target; one that is not mounted is no error."""
@@ -168,13 +179,16 @@ class Usage:
 
 
 class Disk(Protocol):
-    """Facts of filesystems, and the calls that make bytes outlive a power cut. Failures are `errors.HostFault`."""
+    """Facts of filesystems, and the calls that make bytes outlive a power cut.
+
+    Failures are `errors.HostFault`.
+    """
 
     def usage(self, path: Path) -> Usage:
         """Return the usage of the filesystem that holds a path."""
 
     def device(self, path: Path) -> str:
-        """Return the `major:minor` of the filesystem that holds a path, as the mount table writes it."""
+        """Return the `major:minor` of the filesystem that holds a path, as in the mount table."""
 
     def sync_file(self, path: Path) -> None:
         """Make a regular file's bytes and size durable."""

@@ -1,8 +1,8 @@
 """What may be said aloud: never a token, a header or a signed URL.
 
-A `Token` cannot be printed by accident: `str`, `repr`, `format` and pickling all withhold it, and only
-`reveal()` gives it out, at the one place that writes an Authorization header. `speakable_url` is the only way
-a URL enters a message or a log line.
+A `Token` cannot be printed by accident: `str`, `repr`, `format` and pickling all withhold it, and
+only `reveal()` gives it out, at the one place that writes an Authorization header. `speakable_url`
+is the only way a URL enters a message or a log line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Token:
 
 
 def speakable_url(url: str) -> str:
-    """Return scheme, host and path of a URL: no user, no query, no fragment; where signatures live."""
+    """Return scheme, host and path of a URL, without user, query and fragment."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"

@@ -1,8 +1,8 @@
 """The canonical manifest: what a set of files is, whatever its name and wherever it lives.
 
-The encoding is a header line and then one line a file, `<algorithm>:<hex> <size> <path>`, sorted by the path's
-UTF-8 bytes, every line ended by LF. Its SHA-256 is the manifest digest that artifacts, mounts and caches
-share; source, repository, commit and patterns are no part of it.
+The encoding is a header line and then one line a file, `<algorithm>:<hex> <size> <path>`, sorted by
+the path's UTF-8 bytes, every line ended by LF. Its SHA-256 is the manifest digest that artifacts,
+mounts and caches share; source, repository, commit and patterns are no part of it.
 
     >>> entries = [Entry("config.json", 2, "gitsha1:" + "0" * 40)]
     >>> Manifest.of(entries).encode()
@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, Self
 
 from gpustack_delivery.errors import HubFault, Verdict
@@ -31,8 +32,8 @@ _MANIFEST_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 class Entry:
     """One file: its path with `/` between segments, its size, and the digest its content must have.
 
-    `digest` is `sha256:` and 64 lowercase hex digits over the content, or `gitsha1:` and 40 over git's blob
-    header and the content.
+    `digest` is `sha256:` and 64 lowercase hex digits over the content, or `gitsha1:` and 40 over
+    git's blob header and the content.
     """
 
     path: str
@@ -65,7 +66,8 @@ class Manifest:
         """Check every entry and sort them.
 
         Raises:
-            HubFault: `InvalidManifest` for a bad path, digest or size, a duplicate, or a file where another path
+            HubFault: `InvalidManifest` for a bad path, digest or size, a duplicate, or a file where
+                another path
                 needs a directory. One bad entry refuses the whole manifest.
         """
         kept = sorted(entries, key=_sort_key)
@@ -124,11 +126,10 @@ def _check(entry: Entry) -> None:
 
 
 def _check_layout(entries: list[Entry]) -> None:
+    for one, next_one in pairwise(entries):
+        if one.path == next_one.path:
+            raise _invalid(f"the path {ascii(one.path)[:200]} is listed twice")
     paths = {entry.path for entry in entries}
-    if len(paths) != len(entries):
-        seen: set[str] = set()
-        twice = next(e.path for e in entries if e.path in seen or seen.add(e.path))  # type: ignore[func-returns-value]
-        raise _invalid(f"the path {ascii(twice)[:200]} is listed twice")
     for path in paths:
         parent = path.rpartition("/")[0]
         while parent:

@@ -1,7 +1,7 @@
 """Which files of a repository an artifact wants.
 
-Patterns match as `fnmatch.fnmatchcase` does: case-sensitive, `*` and `?` cross `/`. A pattern that ends in `/`
-means everything below. An empty allow list keeps every file; ignore wins.
+Patterns match as `fnmatch.fnmatchcase` does: case-sensitive, `*` and `?` cross `/`. A pattern that
+ends in `/` means everything below. An empty allow list keeps every file; ignore wins.
 
 Rule: AR-RES-05.
 """

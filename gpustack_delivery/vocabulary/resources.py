@@ -1,6 +1,7 @@
 """The Kubernetes resources that the worker and the node plugin speak of.
 
-A `Resource` is all that is needed to address one: its URL parts and whether it lives in a namespace.
+A `Resource` is all that is needed to address one: its URL parts and whether it lives in a
+namespace.
 """
 
 from __future__ import annotations
