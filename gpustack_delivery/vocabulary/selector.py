@@ -1,0 +1,92 @@
+"""Label selectors: which labelled objects a selector matches.
+
+Rules: MP-RES-01, MP-PLC-02.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from gpustack_delivery.vocabulary.resources import Json
+from gpustack_delivery.vocabulary.wire import present
+
+IN: Final = "In"
+NOT_IN: Final = "NotIn"
+EXISTS: Final = "Exists"
+DOES_NOT_EXIST: Final = "DoesNotExist"
+_OPERATORS: Final = frozenset({IN, NOT_IN, EXISTS, DOES_NOT_EXIST})
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression: a label key, an operator, and its values; Exists and its opposite have none."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    @property
+    def is_valid(self) -> bool:
+        """Say whether the operator exists and has the values it needs."""
+        return self.operator in _OPERATORS and bool(self.values) == (self.operator in {IN, NOT_IN})
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Say whether labels satisfy this expression; only meaningful for a valid one."""
+        match self.operator:
+            case "Exists":
+                return self.key in labels
+            case "DoesNotExist":
+                return self.key not in labels
+            case "In":
+                return labels.get(self.key) in self.values
+            case _:  # NotIn holds for an absent key too
+                return labels.get(self.key) not in self.values
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A LabelSelector; an empty one matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """Read a selector; `matchLabels` become In expressions."""
+        labels = wire.get("matchLabels") or {}
+        expressions = wire.get("matchExpressions") or ()
+        return cls(
+            (
+                *(Requirement(key, IN, (labels[key],)) for key in sorted(labels)),
+                *(
+                    Requirement(
+                        item.get("key", ""),
+                        item.get("operator", ""),
+                        tuple(item.get("values") or ()),
+                    )
+                    for item in expressions
+                ),
+            )
+        )
+
+    def to_wire(self) -> Json:
+        """Write the selector, every requirement as an expression."""
+        return present(
+            {
+                "matchExpressions": [
+                    {"key": item.key, "operator": item.operator}
+                    | present({"values": list(item.values)})
+                    for item in self.requirements
+                ]
+            }
+        )
+
+    @property
+    def is_valid(self) -> bool:
+        """Say whether every expression is well formed; one that is not selects nothing."""
+        return all(requirement.is_valid for requirement in self.requirements)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Say whether an object with these labels is selected."""
+        return self.is_valid and all(item.matches(labels) for item in self.requirements)
