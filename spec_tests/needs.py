@@ -1,0 +1,49 @@
+"""What a test may need that a fresh machine may lack, and whether it is here.
+
+A test says `@pytest.mark.needs("kubectl")`; where the thing is missing `plugin` does not run the
+test and names it in the summary, so that a missing tool never looks like a pass.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+_ROOT: Final = Path(__file__).resolve().parent.parent
+
+
+@functools.cache
+def _kernel_mounts() -> bool:
+    unshare = shutil.which("unshare")
+    if unshare is None or os.geteuid() != 0:
+        return False
+    # Root inside a container may still lack CAP_SYS_ADMIN; only trying tells.
+    command = [unshare, "--mount", "true"]
+    tried = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - fixed words
+    return tried.returncode == 0
+
+
+PROBES: Final[Mapping[str, Callable[[], bool]]] = {
+    "kubectl": lambda: shutil.which("kubectl") is not None,
+    "helm": lambda: find_spec("helm_python") is not None or shutil.which("helm") is not None,
+    "git": lambda: shutil.which("git") is not None and (_ROOT / ".git").exists(),
+    "root": lambda: os.geteuid() == 0,
+    "kernel-mounts": _kernel_mounts,
+    "aria2c": lambda: shutil.which("aria2c") is not None,
+}
+"""Each need by the name a test gives it, and the question whether it is met."""
+
+
+def missing(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those needs that are not met here.
+
+    Raises:
+        KeyError: a name that no probe answers for.
+    """
+    return tuple(name for name in names if not PROBES[name]())
