@@ -21,7 +21,7 @@ _OPERATORS: Final = frozenset({IN, NOT_IN, EXISTS, DOES_NOT_EXIST})
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One expression: a label key, an operator, and its values; Exists and its opposite have none."""
+    """One expression: a label key, an operator, and its values if the operator takes any."""
 
     key: str
     operator: str
