@@ -222,7 +222,7 @@ class Hashing:
         return self._library is not None
 
     def start(self, algorithm: str, size_bytes: int) -> Hasher:
-        """Begin a file's hash: `sha256` over its content, `gitsha1` with git's blob header before it."""
+        """Begin a file's hash; `gitsha1` puts git's blob header before the content."""
         hasher = self._bare("sha1" if algorithm == "gitsha1" else algorithm)
         hasher.update(_header(algorithm, size_bytes))
         return hasher
