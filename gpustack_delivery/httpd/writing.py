@@ -96,11 +96,11 @@ def _measure(response: Response, *, to_head: bool, declared: int | None) -> int 
 
 def _head(response: Response, framing: Iterable[tuple[str, str]]) -> bytes:
     lines = [f"HTTP/1.1 {response.status} {_REASONS.get(response.status, 'Unknown')}"]
-    for name, value in (*response.headers, *framing):
+    own = (field for field in response.headers if field[0].lower() != "connection")
+    for name, value in (*own, *framing):
         if "\r" in value or "\n" in value or "\r" in name or "\n" in name:
             raise ValueError(f"the header field {name!r} holds a line break")
-        if name.lower() != "connection" or value == "close":
-            lines.append(f"{name}: {value}")
+        lines.append(f"{name}: {value}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 

@@ -1,0 +1,450 @@
+"""How answers leave: framing, files, streams, and what happens when either side breaks off."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpustack_delivery.httpd import FileSlice, Limits, Request, Response, Server
+from tests.unit.httpd.conftest import PATIENCE_SECONDS, Serve, Talk, hear
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+class Feed:
+    """A live body: yields what it is given, and ends when closed from any thread."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._events: list[bytes] = []
+        self.asked = threading.Event()
+        self.closed = threading.Event()
+
+    def put(self, event: bytes) -> None:
+        """Give the next piece."""
+        with self._condition:
+            self._events.append(event)
+            self._condition.notify()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        self.asked.set()
+        with self._condition:
+            self._condition.wait_for(lambda: self._events or self.closed.is_set())
+            if self._events:
+                return self._events.pop(0)
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the stream; safe from any thread, and twice."""
+        with self._condition:
+            self.closed.set()
+            self._condition.notify()
+
+
+def connect(server: Server) -> http.client.HTTPConnection:
+    """Return a client of the standard library."""
+    return http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)
+
+
+def until_refused(server: Server) -> None:
+    """Return once nobody new is let in."""
+    with suppress(ConnectionError):
+        while True:
+            socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS).close()
+
+
+def test_head_is_answered_like_get_without_the_body(
+    serve: Serve, talk: Talk, tmp_path: Path
+) -> None:
+    """HEAD names the length GET would have, sends no more, and closes what it does not send."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    files = []
+    feed = Feed()
+
+    def handler(request: Request) -> Response:
+        if request.path == "/file":
+            files.append(path.open("rb"))
+            return Response(200, [], FileSlice(files[-1], 0, 100))
+        if request.path == "/feed":
+            return Response(200, [], feed, live=True)
+        if request.path == "/declared":
+            return Response(200, [("Content-Length", "64424509440")])
+        return Response(200, [], b"body")
+
+    server = serve(handler)
+    for target, field in [
+        (b"/bytes", b"Content-Length: 4\r\n"),
+        (b"/file", b"Content-Length: 100\r\n"),
+        (b"/feed", b"Transfer-Encoding: chunked\r\n"),
+        (b"/declared", b"Content-Length: 64424509440\r\n"),
+    ]:
+        answer = talk(server, b"HEAD " + target + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert field in answer
+        assert answer.endswith(b"\r\n\r\n")
+        assert answer.count(b"Content-Length") <= 1
+    assert files[0].closed
+    assert feed.closed.is_set()
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_statuses_without_a_body(serve: Serve, talk: Talk, status: int) -> None:
+    """204 and 304 have neither body nor length, and the connection lives on."""
+    answer = talk(serve(lambda _: Response(status)), GET + GET)
+    assert answer.count(b"HTTP/1.1 %d " % status) == 2
+    assert b"Content-Length" not in answer
+
+
+def test_large_bytes_arrive_whole(serve: Serve) -> None:
+    """A body of many pieces arrives as it was."""
+    body = bytes(range(256)) * 8000
+    connection = connect(serve(lambda _: Response(200, [], body)))
+    try:
+        connection.request("GET", "/")
+        assert connection.getresponse().read() == body
+    finally:
+        connection.close()
+
+
+def test_file_slice_is_sent_and_closed(serve: Serve, tmp_path: Path) -> None:
+    """Exactly the slice arrives, its file is closed, and the connection lives on."""
+    path = tmp_path / "file"
+    content = bytes(range(256)) * 40000
+    path.write_bytes(content)
+    files = []
+
+    def handler(request: Request) -> Response:
+        start, end = (int(number) for number in request.query.split("-"))
+        files.append(path.open("rb"))
+        return Response(200, [], FileSlice(files[-1], start, end - start))
+
+    connection = connect(serve(handler))
+    try:
+        for start, end in [(0, 0), (0, 1), (5, 3_000_000), (0, len(content))]:
+            connection.request("GET", f"/?{start}-{end}")
+            assert connection.getresponse().read() == content[start:end]
+    finally:
+        connection.close()
+    assert all(file.closed for file in files)
+
+
+def test_file_that_shrank_ends_short(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file shorter than promised cuts the connection: the client must not take it for whole."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 1000)
+    server = serve(lambda _: Response(200, [], FileSlice(path.open("rb"), 0, 2000)))
+    connection = connect(server)
+    try:
+        connection.request("GET", "/")
+        with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+            connection.getresponse().read()
+    finally:
+        connection.close()
+    server.stop()
+    assert "ended 1000 bytes early" in caplog.text
+
+
+def test_iterator_is_sent_in_chunks(serve: Serve, talk: Talk) -> None:
+    """Each piece is a chunk, an empty piece is no end, and the connection lives on."""
+    answer = talk(serve(lambda _: Response(200, [], iter([b"ab", b"", b"c" * 20]))), GET + GET)
+    assert answer.count(b"\r\n\r\n2\r\nab\r\n14\r\n" + b"c" * 20 + b"\r\n0\r\n\r\n") == 2
+
+
+def test_iterator_for_http_1_0_ends_with_the_connection(serve: Serve, talk: Talk) -> None:
+    """A client that knows no chunks gets the bare pieces."""
+    server = serve(lambda _: Response(200, [], iter([b"ab", b"c"])))
+    answer = talk(server, b"GET / HTTP/1.0\r\n\r\n")
+    assert answer.endswith(b"\r\n\r\nabc")
+    assert b"Transfer-Encoding" not in answer
+
+
+@pytest.mark.parametrize("pieces", [[b"ab"], [b"ab", b"cd"]])
+def test_iterator_that_breaks_its_length(
+    serve: Serve, talk: Talk, pieces: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An iterator with a declared length that yields less or more never overruns it."""
+    server = serve(lambda _: Response(200, [("Content-Length", "3")], iter(pieces)))
+    answer = talk(server, GET + GET)
+    assert answer.count(b"HTTP/1.1") <= 1
+    assert len(answer.partition(b"\r\n\r\n")[2]) < 3
+    server.stop()
+    assert "was to have 3 bytes" in caplog.text
+
+
+def test_iterator_with_a_length(serve: Serve, talk: Talk) -> None:
+    """An iterator that keeps its declared length is sent without chunks."""
+    server = serve(lambda _: Response(200, [("Content-Length", "3")], iter([b"ab", b"c"])))
+    answer = talk(server, GET + GET)
+    assert answer.count(b"Content-Length: 3\r\n\r\nabc") == 2
+
+
+def test_iterator_that_fails_is_cut_and_closed(
+    serve: Serve, talk: Talk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stream whose source fails ends without its last chunk, is closed, and the log says why."""
+    closed = threading.Event()
+
+    def source() -> Iterator[bytes]:
+        try:
+            yield b"ab"
+            raise RuntimeError("the source broke")
+        finally:
+            closed.set()
+
+    server = serve(lambda _: Response(200, [], source()))
+    assert b"0\r\n\r\n" not in talk(server, GET)
+    assert closed.is_set()
+    server.stop()
+    assert "the source broke" in caplog.text
+
+
+def test_handler_failure_is_500_and_the_connection_lives_on(
+    serve: Serve, talk: Talk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler's exception is an answer and a log line, and says nothing to the client."""
+
+    def handler(request: Request) -> Response:
+        if request.path == "/fail":
+            raise RuntimeError("secret reason")
+        return Response(200, [], b"fine")
+
+    server = serve(handler)
+    answer = talk(server, b"GET /fail?signature=x HTTP/1.1\r\nHost: a\r\n\r\n" + GET)
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert answer.endswith(b"fine")
+    assert b"secret reason" not in answer
+    assert "GET /fail failed" in caplog.text
+    assert "signature" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        Response(200, [("X-Split", "a\r\nSet-Cookie: b")]),
+        Response(200, [("X\r\nY", "a")]),
+        Response(200, [("X-Wide", "\u2713")]),
+        Response(200, [("Transfer-Encoding", "chunked")]),
+        Response(200, [("Content-Length", "7")], b"four"),
+        Response(200, [("Content-Length", "many")], b"four"),
+    ],
+)
+def test_impossible_answers_become_500(serve: Serve, talk: Talk, response: Response) -> None:
+    """A header that would break the framing never reaches the wire."""
+    answer = talk(serve(lambda _: response), GET)
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert b"Set-Cookie" not in answer
+
+
+def test_close_by_client_or_handler(serve: Serve, talk: Talk) -> None:
+    """Either side may ask for the connection's end, and the second request is then not served."""
+    server = serve(lambda _: Response(200, [("Connection", "close")]))
+    answer = talk(server, GET + GET)
+    assert answer.count(b"HTTP/1.1 200") == 1
+    assert answer.count(b"Connection: close\r\n") == 1
+    asked = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n"
+    assert talk(serve(), asked + GET).count(b"HTTP/1.1 200") == 1
+
+
+def test_takeover_owns_the_connection(serve: Serve, talk: Talk) -> None:
+    """A takeover gets the socket and the bytes already read, and the connection closes after it."""
+
+    def takeover(sock: socket.socket, rest: bytes) -> None:
+        sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + rest.upper())
+
+    server = serve(lambda _: Response(body=takeover))
+    assert talk(server, GET + b"hello").endswith(b"\r\n\r\nHELLO")
+
+
+def test_live_body_is_closed_when_the_client_leaves(serve: Serve) -> None:
+    """A watch blocked between events ends as soon as its client hangs up."""
+    feed = Feed()
+    server = serve(lambda _: Response(200, [], feed, live=True))
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS) as sock:
+        sock.sendall(GET)
+        feed.put(b"event")
+        heard = sock.recv(1000)
+        while b"event" not in heard:
+            heard += sock.recv(1000)
+        assert not feed.closed.is_set()
+    assert feed.closed.wait(PATIENCE_SECONDS)
+
+
+def test_live_body_is_closed_when_the_client_resets(serve: Serve) -> None:
+    """A reset is noticed like a farewell."""
+    feed = Feed()
+    server = serve(lambda _: Response(200, [], feed, live=True))
+    sock = socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
+    with sock:
+        sock.sendall(GET)
+        assert feed.asked.wait(PATIENCE_SECONDS)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert feed.closed.wait(PATIENCE_SECONDS)
+
+
+def test_generator_is_closed_when_the_client_is_gone(serve: Serve) -> None:
+    """An endless generator is closed at the write that finds nobody."""
+    closed = threading.Event()
+
+    def source() -> Iterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 10000
+        finally:
+            closed.set()
+
+    server = serve(lambda _: Response(200, [], source()))
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS) as sock:
+        sock.sendall(GET)
+        assert sock.recv(1000)
+    assert closed.wait(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "file", "iterator"])
+def test_client_that_takes_nothing_is_dropped(serve: Serve, tmp_path: Path, kind: str) -> None:
+    """A client that does not read is given up after the write timeout, whatever the body."""
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.truncate(64 * 1024 * 1024)
+    closed = threading.Event()
+
+    def source() -> Iterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 65536
+        finally:
+            closed.set()
+
+    def handler(_: Request) -> Response:
+        if kind == "bytes":
+            return Response(200, [], b"x" * 64 * 1024 * 1024)
+        if kind == "file":
+            return Response(200, [], FileSlice(path.open("rb"), 0, 64 * 1024 * 1024))
+        return Response(200, [], source())
+
+    server = serve(handler, limits=Limits(write_seconds=0.2))
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS) as sock:
+        sock.sendall(GET)
+        assert sock.recv(1000)
+        server.stop(drain_seconds=PATIENCE_SECONDS)  # returns once the connection has ended
+        assert len(hear(sock)) < 64 * 1024 * 1024
+    assert closed.is_set() == (kind == "iterator")
+
+
+def test_stop_lets_a_busy_request_finish(serve: Serve) -> None:
+    """Draining waits for an answer under way, and tells the client that it was the last."""
+    arrived, go = threading.Event(), threading.Event()
+
+    def handler(_: Request) -> Response:
+        arrived.set()
+        go.wait(PATIENCE_SECONDS)
+        return Response(200, [], b"finished")
+
+    server = serve(handler)
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS) as sock:
+        sock.sendall(GET)
+        assert arrived.wait(PATIENCE_SECONDS)
+        stopping = threading.Thread(target=server.stop, args=(PATIENCE_SECONDS,))
+        stopping.start()
+        until_refused(server)
+        go.set()
+        answer = hear(sock)
+        stopping.join(PATIENCE_SECONDS)
+    assert answer.endswith(b"finished")
+    assert b"Connection: close\r\n" in answer
+    assert not stopping.is_alive()
+
+
+def test_stop_ends_idle_silent_and_live_connections_at_once(serve: Serve) -> None:
+    """Nobody who is not being answered holds a stop up."""
+    feed = Feed()
+    server = serve(
+        lambda request: (
+            Response(200, [], feed, live=True)
+            if request.path == "/watch"
+            else Response(200, [], b"ok")
+        )
+    )
+    address = ("127.0.0.1", server.port)
+    with (
+        socket.create_connection(address, PATIENCE_SECONDS) as idle,
+        socket.create_connection(address, PATIENCE_SECONDS) as silent,
+        socket.create_connection(address, PATIENCE_SECONDS) as watching,
+    ):
+        idle.sendall(GET)
+        assert idle.recv(1000)
+        watching.sendall(b"GET /watch HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert feed.asked.wait(PATIENCE_SECONDS)
+        server.stop(drain_seconds=PATIENCE_SECONDS * 100)  # it would take that long, did one wait
+        assert hear(idle) == hear(silent) == b""
+        assert hear(watching).endswith(b"0\r\n\r\n")
+
+
+def test_stop_cuts_what_does_not_end(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """After the drain time a transfer is cut, and a handler that never returns is named."""
+    caplog.set_level(logging.WARNING)
+    arrived, go = threading.Event(), threading.Event()
+
+    def handler(request: Request) -> Response:
+        if request.path == "/stuck":
+            arrived.set()
+            go.wait(PATIENCE_SECONDS)
+        return Response(200, [], b"x" * 64 * 1024 * 1024)
+
+    server = serve(handler)
+    address = ("127.0.0.1", server.port)
+    with (
+        socket.create_connection(address, PATIENCE_SECONDS) as reading_nothing,
+        socket.create_connection(address, PATIENCE_SECONDS) as stuck,
+    ):
+        reading_nothing.sendall(GET)
+        stuck.sendall(b"GET /stuck HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert reading_nothing.recv(1)
+        assert arrived.wait(PATIENCE_SECONDS)
+        name = f"test:{stuck.getsockname()[1]}"
+        server.stop(drain_seconds=0.1)
+        assert f"handler was still busy in ['{name}']" in caplog.text
+        go.set()
+        for thread in threading.enumerate():
+            if thread.name == name:
+                thread.join(PATIENCE_SECONDS)
+
+
+def test_server_starts_again_on_its_port(serve: Serve, talk: Talk) -> None:
+    """A stopped server may be started again, and is found where it was."""
+    server = serve()
+    url = server.url
+    server.stop()
+    server.stop()  # a second stop is nothing
+    server.start()
+    assert server.url == url
+    assert talk(server, GET).startswith(b"HTTP/1.1 200 ")
+
+
+def test_two_servers_cannot_share_a_port(serve: Serve) -> None:
+    """The second server on a port fails at its start, with nothing left behind."""
+    taken = Server(lambda _: Response(), name="second", port=serve().port)
+    with pytest.raises(OSError, match="already in use"):
+        taken.start()
+    taken.stop()
+
+
+def test_ipv6(talk: Talk) -> None:
+    """An IPv6 address is written in brackets."""
+    with Server(lambda _: Response(), name="six", host="::1") as server:
+        assert server.url == f"http://[::1]:{server.port}"
+        with socket.create_connection(("::1", server.port), PATIENCE_SECONDS) as sock:
+            sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert hear(sock).startswith(b"HTTP/1.1 200 ")
