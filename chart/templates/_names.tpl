@@ -1,0 +1,15 @@
+{{- define "gpustack-delivery.labels" -}}
+app.kubernetes.io/name: gpustack-delivery
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "gpustack-delivery.selector" -}}
+app.kubernetes.io/name: gpustack-delivery
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "gpustack-delivery.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
