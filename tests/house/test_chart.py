@@ -1,0 +1,191 @@
+"""The chart renders alike by Helm's own engine and by ours, and grants no right too many."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import jsonschema
+import pytest
+import yaml
+
+from emulator.chart import render
+from tests.house.tree import ROOT
+
+CHART: Final = ROOT / "chart"
+RELEASE: Final = "gpustack-delivery"
+NAMESPACE: Final = "gpustack-system"
+VALUES: Final[dict[str, dict[str, Any]]] = {
+    "as it comes": {},
+    "the plugin alone": {"worker": {"enabled": False}},
+    "the worker alone": {"modelManager": {"enabled": False}},
+    "everything set": {
+        "image": {"repository": "registry.example:5000/models", "tag": "1.2.3"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "worker": {
+            "replicas": 2,
+            "webhookPort": 8443,
+            "env": [{"name": "A", "value": "b: {c}"}, {"name": "EMPTY", "value": ""}],
+            "extraArgs": ["--flag", 'with "quotes" and: colon', ""],
+            "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+        },
+        "modelManager": {
+            "kubeletDir": "/var/lib/k0s/kubelet",
+            "securePort": 1,
+            "extraArgs": ["--verbose"],
+            "resources": {"limits": {"memory": "2Gi"}},
+            "nodeSelector": {"gpu": "true"},
+            "tolerations": [],
+            "networkPolicy": {
+                "scrapers": [{"namespaceSelector": {"matchLabels": {"team": "metrics"}}}],
+                "extraIngress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}],
+            },
+        },
+    },
+    "no policy": {"modelManager": {"networkPolicy": {"enabled": False}}},
+}
+
+
+def ours(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the objects by our engine, under kind and name."""
+    found = render(CHART, release=RELEASE, namespace=NAMESPACE, values=values)
+    return {f"{item['kind']} {item['metadata']['name']}": item for item in found}
+
+
+def helms(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the objects by Helm's own engine: the binary on PATH, or else the library."""
+    helm = shutil.which("helm")
+    if helm is None:
+        chart = importlib.import_module("helm_python").Chart.load(str(CHART))
+        rendered = chart.render(dict(values), name=RELEASE, namespace=NAMESPACE)
+        texts = [*rendered.values(), *(crd["data"] for crd in chart.crds)]
+    else:
+        command = [helm, "template", RELEASE, str(CHART), "-n", NAMESPACE, "--include-crds"]
+        done = subprocess.run(  # noqa: S603 - helm and our own chart
+            [*command, "-f", "-"],
+            input=json.dumps(values),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        texts = [done.stdout]
+    objects = [item for text in texts for item in yaml.safe_load_all(text) if item]
+    return {f"{item['kind']} {item['metadata']['name']}": item for item in objects}
+
+
+@pytest.mark.needs("helm")
+@pytest.mark.parametrize("name", VALUES)
+def test_both_engines_agree(name: str) -> None:
+    """Helm and the emulator's renderer give the same objects for the same values."""
+    expected, found = helms(VALUES[name]), ours(VALUES[name])
+    assert found.keys() == expected.keys()
+    for key in expected:
+        assert found[key] == expected[key], key
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_fit_their_schema(name: str) -> None:
+    """The defaults, and every variant tried here laid over them, satisfy values.schema.json."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    jsonschema.validate(_over(defaults, VALUES[name]), schema)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"modelManager": {"kubeletDir": "kubelet"}},
+        {"modelManager": {"rootPath": "/var/../etc"}},
+        {"modelManager": {"securePort": 0}},
+        {"worker": {"replicas": 0}},
+        {"modelmanager": {}},
+    ],
+)
+def test_wrong_values_are_refused(wrong: Mapping[str, Any]) -> None:
+    """A relative path, a path that climbs, a port of zero and a misspelled key fail the schema."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(_over(defaults, wrong), schema)
+
+
+def test_every_value_is_used() -> None:
+    """No default stands in values.yaml that no template reads."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    for path in _paths(defaults):
+        root = ".".join(path[:2])
+        assert f".Values.{root}" in templates, f"{root} is set in values.yaml and used nowhere"
+
+
+def _over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        nested = isinstance(value, dict) and isinstance(below, dict)
+        merged[key] = _over(below, value) if nested and below is not None else value
+    return merged
+
+
+def _paths(tree: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and len(before) < 1:
+            yield from _paths(value, (*before, key))
+        else:
+            yield (*before, key)
+
+
+def rules_of(account: str) -> list[dict[str, Any]]:
+    """Return every RBAC rule that reaches a ServiceAccount, with the namespace it holds in."""
+    objects = ours({})
+    found = []
+    for item in objects.values():
+        subjects = item.get("subjects", [])
+        if not any(subject["name"] == f"{RELEASE}-{account}" for subject in subjects):
+            continue
+        role = objects[f"{item['roleRef']['kind']} {item['roleRef']['name']}"]
+        scope = item["metadata"].get("namespace", "")
+        found += [{**rule, "namespace": scope} for rule in role["rules"]]
+    return found
+
+
+@pytest.mark.parametrize("account", ["worker", "model-manager"])
+def test_no_right_is_a_wildcard(account: str) -> None:
+    """No rule grants a group, a resource or a verb by a star, and none grants escalation."""
+    rules = rules_of(account)
+    assert rules
+    for rule in rules:
+        words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+        assert not {"*", "escalate", "bind", "impersonate"}.intersection(words), rule
+
+
+def test_the_plugin_reads_no_secret_and_no_proxy() -> None:
+    """The plugin's identity has no Secrets and no nodes/proxy, and writes only its status."""
+    rules = rules_of("model-manager")
+    resources = {resource for rule in rules for resource in rule["resources"]}
+    assert resources == {
+        "modelartifacts",
+        "nodemodelstores",
+        "nodemodelstores/status",
+        "configmaps",
+    }
+    writes = {
+        (resource, verb)
+        for rule in rules
+        for resource in rule["resources"]
+        for verb in set(rule["verbs"]) - {"get", "list", "watch"}
+    }
+    assert writes == {("nodemodelstores/status", "update")}
+
+
+def test_the_worker_writes_secrets_only_where_it_lives() -> None:
+    """The worker reads Secrets by name anywhere, and lists or changes none beyond its namespace."""
+    for rule in rules_of("worker"):
+        if "secrets" in rule["resources"] and not rule["namespace"]:
+            assert rule["verbs"] == ["get"]
