@@ -1,0 +1,162 @@
+"""What built-in kinds say about merging: which lists have keys, which values are one leaf.
+
+The real server reads this from the kinds' Go sources. Field names mean the same thing in almost
+every kind, so names suffice here; `ports` is the one list whose key depends on where it stands.
+`EMPTY` holds what a kind's empty object looks like on the wire: a member that is there even when
+nobody wrote it is never owned as a whole, which decides whether "." stands in managedFields.
+"""
+
+from __future__ import annotations
+
+from emulator.contracts import Json
+
+LIST_KEYS: dict[str, tuple[str, ...]] = {
+    "addresses": ("type",),
+    "conditions": ("type",),
+    "containers": ("name",),
+    "drivers": ("name",),
+    "env": ("name",),
+    "ephemeralContainers": ("name",),
+    "hostAliases": ("ip",),
+    "imagePullSecrets": ("name",),
+    "initContainers": ("name",),
+    "matchConditions": ("name",),
+    "ownerReferences": ("uid",),
+    "podIPs": ("ip",),
+    "resourceClaims": ("name",),
+    "schedulingGates": ("name",),
+    "secrets": ("name",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "volumeDevices": ("devicePath",),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+    "webhooks": ("name",),
+}
+CONTAINER_PORT_KEYS = ("containerPort", "protocol")
+SERVICE_PORT_KEYS = ("port", "protocol")
+KEY_DEFAULTS: dict[str, str] = {"protocol": "TCP"}
+SET_LISTS = frozenset({"finalizers", "podCIDRs", "volumeLifecycleModes"})
+LEAVES = frozenset(
+    {
+        "configMapKeyRef",
+        "fieldRef",
+        "involvedObject",
+        "matchLabels",
+        "namespaceSelector",
+        "nodePublishSecretRef",
+        "nodeSelector",
+        "nodeStageSecretRef",
+        "objectSelector",
+        "podSelector",
+        "regarding",
+        "related",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "resourceFieldRef",
+        "roleRef",
+        "secretKeyRef",
+        "secretRef",
+        "selector",
+        "target",
+        "targetRef",
+    }
+)
+"""Maps that merge as one value: object references, selectors, key references."""
+
+STRATEGIC_SETS = frozenset({"finalizers", "podCIDRs"})
+"""Lists of plain values that a strategic merge patch adds to instead of replacing."""
+
+_TEMPLATE: Json = {"metadata": {}, "spec": {"containers": None}}
+EMPTY: dict[str, Json] = {
+    "APIService": {"spec": {"groupPriorityMinimum": 0, "versionPriority": 0}, "status": {}},
+    "CSIDriver": {"spec": {}},
+    "CSINode": {"spec": {"drivers": None}},
+    "ClusterRole": {"rules": None},
+    "ClusterRoleBinding": {"roleRef": {"apiGroup": "", "kind": "", "name": ""}},
+    "CustomResourceDefinition": {
+        "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": None},
+        "status": {
+            "conditions": None,
+            "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": None,
+        },
+    },
+    "DaemonSet": {
+        "spec": {"selector": None, "template": _TEMPLATE, "updateStrategy": {}},
+        "status": {
+            "currentNumberScheduled": 0,
+            "numberMisscheduled": 0,
+            "desiredNumberScheduled": 0,
+            "numberReady": 0,
+        },
+    },
+    "Deployment": {"spec": {"selector": None, "template": _TEMPLATE, "strategy": {}}, "status": {}},
+    "Event": {
+        "involvedObject": {},
+        "source": {},
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "eventTime": None,
+        "reportingComponent": "",
+        "reportingInstance": "",
+    },
+    "Job": {"spec": {"template": _TEMPLATE}, "status": {}},
+    "Lease": {"spec": {}},
+    "Namespace": {"spec": {}, "status": {}},
+    "Node": {
+        "spec": {},
+        "status": {
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+            "nodeInfo": {
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": "",
+                "kernelVersion": "",
+                "osImage": "",
+                "containerRuntimeVersion": "",
+                "kubeletVersion": "",
+                "kubeProxyVersion": "",
+                "operatingSystem": "",
+                "architecture": "",
+            },
+        },
+    },
+    "PersistentVolume": {"spec": {}, "status": {}},
+    "PersistentVolumeClaim": {"spec": {"resources": {}}, "status": {}},
+    "Pod": {"spec": {"containers": None}, "status": {}},
+    "PodDisruptionBudget": {
+        "spec": {},
+        "status": {
+            "disruptionsAllowed": 0,
+            "currentHealthy": 0,
+            "desiredHealthy": 0,
+            "expectedPods": 0,
+        },
+    },
+    "PriorityClass": {"value": 0},
+    "ReplicaSet": {"spec": {"selector": None}, "status": {"replicas": 0}},
+    "Role": {"rules": None},
+    "RoleBinding": {"roleRef": {"apiGroup": "", "kind": "", "name": ""}},
+    "Service": {"spec": {}, "status": {"loadBalancer": {}}},
+    "StatefulSet": {
+        "spec": {"selector": None, "template": _TEMPLATE, "updateStrategy": {}},
+        "status": {"replicas": 0},
+    },
+    "StorageClass": {"provisioner": ""},
+    "TokenRequest": {
+        "spec": {"audiences": None, "expirationSeconds": None, "boundObjectRef": None},
+        "status": {"token": "", "expirationTimestamp": None},
+    },
+    "TokenReview": {"spec": {}, "status": {"user": {}}},
+    "SubjectAccessReview": {"spec": {}, "status": {"allowed": False}},
+    "SelfSubjectAccessReview": {"spec": {}, "status": {"allowed": False}},
+    "LocalSubjectAccessReview": {"spec": {}, "status": {"allowed": False}},
+}
+
+
+def list_keys(name: str, parent: str) -> tuple[str, ...]:
+    """Return the keys of the list `name` inside a value whose own name is `parent`; () for a list
+    without keys.
+    """
+    if name == "ports":
+        return SERVICE_PORT_KEYS if parent == "spec" else CONTAINER_PORT_KEYS
+    return LIST_KEYS.get(name, ())

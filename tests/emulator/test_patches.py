@@ -1,0 +1,436 @@
+"""Patches on plain documents, and the ownership that server-side apply keeps."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from emulator.contracts import FieldWrite, Json, Patch, Resource, Target
+from emulator.errors import ApiError
+from emulator.patches import FieldPatcher
+from emulator.patches.documents import json_patch, merge_patch
+from emulator.patches.fields import FieldSet
+from emulator.patches.strategic import strategic_merge_patch
+
+SCHEMA: Json = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "size": {"type": "integer"},
+                "mode": {"type": "string"},
+                "tags": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "x-kubernetes-list-type": "set",
+                },
+                "items": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["key"],
+                    "items": {
+                        "type": "object",
+                        "properties": {"key": {"type": "string"}, "value": {"type": "string"}},
+                    },
+                },
+            },
+        },
+        "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
+    },
+}
+WIDGETS = Resource(
+    "rig.example.io", "v1", "widgets", "Widget", subresources=frozenset({"status"}), custom=True
+)
+PODS = Resource("", "v1", "pods", "Pod", subresources=frozenset({"status"}))
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+
+
+def widget(spec: Json, **metadata: Any) -> Json:
+    """Return a Widget as a client would send it."""
+    return {
+        "apiVersion": "rig.example.io/v1",
+        "kind": "Widget",
+        "metadata": {"name": "s", "namespace": "t1", **metadata},
+        "spec": spec,
+    }
+
+
+class Applier:
+    """Applies documents to one object, as the API server does between reading and storing it."""
+
+    def __init__(self, resource: Resource = WIDGETS, schema: Json | None = SCHEMA) -> None:
+        self.patcher = FieldPatcher()
+        self.resource, self.schema = resource, schema
+        self.object: Json | None = None
+        self.minute = 0
+
+    def _write(self, manager: str, operation: str, subresource: str, *, force: bool) -> FieldWrite:
+        self.minute += 1
+        time = f"2026-01-01T00:{self.minute:02}:00Z"
+        return FieldWrite(manager, operation, time, subresource, force, self.schema)
+
+    def apply(
+        self, manager: str, document: Json, *, force: bool = False, subresource: str = ""
+    ) -> Json:
+        """Apply a document and keep the result."""
+        target = Target(self.resource, "t1", "s", subresource)
+        patch = Patch("application/apply-patch+yaml", document)
+        write = self._write(manager, "Apply", subresource, force=force)
+        self.object = self.patcher.apply(target, patch, self.object, write)
+        return self.object
+
+    def update(self, manager: str, document: Json, *, subresource: str = "") -> Json:
+        """Replace the object as a plain write does."""
+        target = Target(self.resource, "t1", "s", subresource)
+        updated = copy.deepcopy(document)
+        write = self._write(manager, "Update", subresource, force=False)
+        self.patcher.track(target, self.object, updated, write)
+        self.object = updated
+        return updated
+
+    def owned(self) -> dict[tuple[str, str, str], Json]:
+        """Return who owns what: (manager, operation, subresource) to FieldsV1."""
+        assert self.object is not None
+        return {
+            (entry["manager"], entry["operation"], entry.get("subresource", "")): entry["fieldsV1"]
+            for entry in self.object["metadata"].get("managedFields", ())
+        }
+
+
+DOCUMENT: Json = {"a": {"b": [1, 2]}, "c": None, "d/e": {"~": 1}}
+
+
+@pytest.mark.parametrize(
+    ("operations", "result"),
+    [
+        ([{"op": "add", "path": "/a/b/1", "value": 9}], {"a": {"b": [1, 9, 2]}}),
+        ([{"op": "add", "path": "/a/b/-", "value": 9}], {"a": {"b": [1, 2, 9]}}),
+        ([{"op": "remove", "path": "/a/b/0"}], {"a": {"b": [2]}}),
+        ([{"op": "replace", "path": "/a/new", "value": 1}], {"a": {"b": [1, 2], "new": 1}}),
+        ([{"op": "test", "path": "/missing", "value": None}], {}),
+        ([{"op": "test", "path": "/a", "value": {"b": [1.0, 2]}}], {}),
+        ([{"op": "replace", "path": "/d~1e/~0", "value": 2}], {"d/e": {"~": 2}}),
+        ([{"op": "copy", "from": "/a/b/0", "path": "/a/b/-"}], {"a": {"b": [1, 2, 1]}}),
+        ([{"op": "move", "from": "/a/b", "path": "/c"}], {"a": {}, "c": [1, 2]}),
+    ],
+)
+def test_json_patch_operations(operations: list[Json], result: Json) -> None:
+    """Each operation of RFC 6902 does what it says, and leaves its input alone."""
+    before = copy.deepcopy(DOCUMENT)
+    assert json_patch(DOCUMENT, operations) == DOCUMENT | result
+    assert before == DOCUMENT
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "test", "path": "/a/b/0", "value": True},
+        {"op": "remove", "path": "/a/missing"},
+        {"op": "add", "path": "/x/y", "value": 1},
+        {"op": "add", "path": "/a/b/7", "value": 1},
+        {"op": "replace", "path": "/a/b/-", "value": 1},
+        {"op": "remove", "path": ""},
+        {"op": "replace", "path": "", "value": []},
+        {"op": "add", "path": "/a"},
+        {"op": "move", "from": "/nowhere", "path": "/a"},
+        {"op": "explode", "path": "/a"},
+        {"path": "/a"},
+        "nonsense",
+    ],
+)
+def test_json_patch_that_does_not_fit(operation: Any) -> None:
+    """A patch that cannot be applied is the server's wordless 422."""
+    with pytest.raises(ApiError) as caught:
+        json_patch(DOCUMENT, [operation])
+    assert (caught.value.code, caught.value.reason) == (422, "Invalid")
+    assert caught.value.status["details"] == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "patch", "result"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [1, 2]}, {"a": [3]}, {"a": [3]}),
+        ({"a": "b"}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+    ],
+)
+def test_merge_patch(document: Json, patch: Json, result: Json) -> None:
+    """Null deletes, maps merge, everything else replaces (the examples of RFC 7386)."""
+    assert merge_patch(document, patch) == result
+
+
+def test_patches_of_the_wrong_form() -> None:
+    """A patch that is no list, or no object, is named by its JSON type."""
+    with pytest.raises(ApiError, match="cannot unmarshal object into Go value of type"):
+        json_patch({}, {"op": "add"})
+    with pytest.raises(ApiError, match="cannot unmarshal array into Go value of type map"):
+        merge_patch({}, [])
+
+
+POD: Json = {
+    "spec": {
+        "containers": [
+            {"name": "a", "image": "1", "ports": [{"containerPort": 1}]},
+            {"name": "b", "image": "1"},
+        ],
+        "tolerations": [{"key": "x"}],
+        "volumes": [{"name": "v", "hostPath": {"path": "/"}}],
+    },
+    "metadata": {"finalizers": ["f/1"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("patch", "place", "result"),
+    [
+        ({"containers": [{"name": "b", "image": "2"}]}, "containers", ["1", "2"]),
+        ({"containers": [{"name": "a", "$patch": "delete"}]}, "containers", ["1"]),
+        ({"containers": [{"$patch": "replace"}, {"name": "c", "image": "3"}]}, "containers", ["3"]),
+        (
+            {
+                "$setElementOrder/containers": [{"name": "c"}, {"name": "a"}, {"name": "b"}],
+                "containers": [{"name": "c", "image": "3"}],
+            },
+            "containers",
+            ["3", "1", "1"],
+        ),
+    ],
+)
+def test_strategic_merge_of_keyed_lists(patch: Json, place: str, result: list[str]) -> None:
+    """Containers merge by name, and the directives delete, replace and order them."""
+    patched = strategic_merge_patch(POD, {"spec": patch})
+    assert [container["image"] for container in patched["spec"][place]] == result
+
+
+def test_strategic_merge_of_other_values() -> None:
+    """Lists without a key are replaced, finalizers add up, retained keys push out the others."""
+    patch = {
+        "metadata": {"finalizers": ["f/2"], "$deleteFromPrimitiveList/finalizers": ["f/1"]},
+        "spec": {
+            "tolerations": [{"key": "y"}],
+            "volumes": [{"name": "v", "$retainKeys": ["name", "emptyDir"], "emptyDir": {}}],
+        },
+    }
+    patched = strategic_merge_patch(POD, patch)
+    assert patched["metadata"]["finalizers"] == ["f/2"]
+    assert patched["spec"]["tolerations"] == [{"key": "y"}]
+    assert patched["spec"]["volumes"] == [{"name": "v", "emptyDir": {}}]
+
+
+def test_strategic_merge_refusals() -> None:
+    """An item without its key and an unknown directive are 400."""
+    with pytest.raises(ApiError, match="does not contain declared merge key: name"):
+        strategic_merge_patch(POD, {"spec": {"containers": [{"image": "2"}]}})
+    with pytest.raises(ApiError, match="Unknown patch type found: explode"):
+        strategic_merge_patch(POD, {"spec": {"$patch": "explode"}})
+
+
+def test_a_custom_resource_takes_no_strategic_merge() -> None:
+    """The refusal lists the types that the resource does take."""
+    patch = Patch("application/strategic-merge-patch+json", {})
+    with pytest.raises(ApiError) as caught:
+        FieldPatcher().patch(Target(WIDGETS), patch, {}, SCHEMA)
+    assert caught.value.message.endswith(
+        "accepted media types include: application/json-patch+json, "
+        "application/merge-patch+json, application/apply-patch+yaml"
+    )
+    assert caught.value.code == 415
+
+
+FIELDS: Json = {
+    "f:spec": {".": {}, "f:items": {'k:{"key":"k1"}': {".": {}, "f:value": {}}}, "f:size": {}},
+    "f:metadata": {"f:finalizers": {'v:"a/b"': {}}},
+}
+
+
+def test_field_sets_read_and_write_fields_v1() -> None:
+    """FieldsV1 survives reading and writing, and set algebra holds on it."""
+    fields = FieldSet.from_wire(FIELDS)
+    assert fields.to_wire() == FIELDS
+    spec = fields.only("f:spec")
+    assert fields.difference(spec).union(spec) == fields
+    assert fields.intersection(spec) == spec
+    assert not fields.difference(fields)
+    assert fields.without(("f:spec",)).to_wire() == {"f:metadata": FIELDS["f:metadata"]}
+
+
+def test_apply_owns_leaves_and_items() -> None:
+    """An applier owns what it says: leaves and list items, not the containers around them."""
+    applier = Applier()
+    applier.apply("m1", widget({"size": 2, "items": [{"key": "k1", "value": "v"}]}))
+    assert applier.owned() == {
+        ("m1", "Apply", ""): {
+            "f:spec": {
+                "f:items": {'k:{"key":"k1"}': {".": {}, "f:key": {}, "f:value": {}}},
+                "f:size": {},
+            }
+        }
+    }
+
+
+def test_two_appliers_share_a_list_and_conflict_on_a_field() -> None:
+    """Items of a keyed list belong to whoever applied them; another's field needs force."""
+    applier = Applier()
+    applier.apply("m1", widget({"size": 2, "items": [{"key": "k1", "value": "v1"}]}))
+    applier.apply("m2", widget({"items": [{"key": "k2", "value": "v2"}]}))
+    assert applier.object is not None
+    assert [item["key"] for item in applier.object["spec"]["items"]] == ["k1", "k2"]
+    taking = widget({"size": 9, "items": [{"key": "k1", "value": "other"}]})
+    with pytest.raises(ApiError) as caught:
+        applier.apply("m2", taking)
+    assert caught.value.message == (
+        'Apply failed with 2 conflicts: conflicts with "m1":\n- .spec.size\n'
+        '- .spec.items[key="k1"].value'
+    )
+    forced = applier.apply("m2", widget({"size": 9}), force=True)
+    assert forced["spec"]["size"] == 9
+    assert [item["key"] for item in forced["spec"]["items"]] == ["k1"]
+    assert "f:size" not in applier.owned()["m1", "Apply", ""]["f:spec"]
+
+
+def test_a_field_no_longer_applied_goes_unless_someone_owns_it() -> None:
+    """Dropping a field removes it; one that a plain write changed meanwhile stays."""
+    applier = Applier()
+    applied = applier.apply("m1", widget({"size": 2, "mode": "x"}, labels={"a": "1"}))
+    changed = copy.deepcopy(applied)
+    changed["spec"]["mode"] = "y"
+    applier.update("editor", changed)
+    nothing = widget({})
+    del nothing["spec"]
+    result = applier.apply("m1", nothing)
+    assert result["spec"] == {"mode": "y"}
+    assert "labels" not in result["metadata"]
+    assert applier.owned() == {("editor", "Update", ""): {"f:spec": {"f:mode": {}}}}
+
+
+def test_an_apply_that_changes_nothing_keeps_its_time() -> None:
+    """Applying the same document again leaves managedFields as they were."""
+    applier = Applier()
+    first = applier.apply("m1", widget({"size": 2}))
+    assert applier.apply("m1", widget({"size": 2})) == first
+
+
+def test_an_object_from_before_apply_gets_an_owner() -> None:
+    """What an object without managedFields holds belongs to before-first-apply."""
+    applier = Applier()
+    applier.object = widget({"size": 2})
+    with pytest.raises(ApiError, match='conflict with "before-first-apply" using rig'):
+        applier.apply("m1", widget({"size": 3}))
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "message"),
+    [
+        (widget({"bogus": 1}), 500, ".spec.bogus: field not declared in schema"),
+        (
+            widget({"size": "2"}),
+            500,
+            r"\.spec\.size: expected numeric \(int or float\), got string",
+        ),
+        (
+            widget({"items": [{"key": "a"}, {"key": "a"}]}),
+            500,
+            r'\.spec\.items: duplicate entries for key \[key="a"\]',
+        ),
+        (widget({}, managedFields=[{"manager": "m"}]), 400, "metadata.managedFields must be nil"),
+        (widget({}) | {"apiVersion": "rig.example.io/v9"}, 400, "Specified patch version"),
+    ],
+)
+def test_documents_that_cannot_be_applied(document: Json, code: int, message: str) -> None:
+    """An apply is refused for undeclared fields, wrong types, repeated keys, a wrong version."""
+    with pytest.raises(ApiError, match=message) as caught:
+        Applier().apply("m1", document)
+    assert caught.value.code == code
+
+
+def test_plain_writes_own_what_they_changed() -> None:
+    """A create owns everything it brought, containers too; an update owns only the difference."""
+    applier = Applier()
+    applier.update("creator", widget({"size": 1, "tags": ["a"]}, labels={"x": "1"}))
+    assert applier.owned() == {
+        ("creator", "Update", ""): {
+            "f:metadata": {"f:labels": {".": {}, "f:x": {}}},
+            "f:spec": {".": {}, "f:size": {}, "f:tags": {".": {}, 'v:"a"': {}}},
+        }
+    }
+    changed = widget({"size": 2, "tags": ["b"]}, labels={"x": "1"})
+    applier.update("editor", changed)
+    assert applier.owned() == {
+        ("creator", "Update", ""): {
+            "f:metadata": {"f:labels": {".": {}, "f:x": {}}},
+            "f:spec": {".": {}, "f:tags": {}},
+        },
+        ("editor", "Update", ""): {"f:spec": {"f:size": {}, "f:tags": {'v:"b"': {}}}},
+    }
+
+
+def test_the_status_subresource_has_owners_of_its_own() -> None:
+    """A status write owns status alone, under its own entry, and the main resource never does."""
+    applier = Applier()
+    created = applier.update("m", widget({"size": 1}) | {"status": {"phase": "x"}})
+    assert "f:status" not in applier.owned()["m", "Update", ""]
+    changed = copy.deepcopy(created)
+    changed["status"], changed["spec"]["size"] = {"phase": "Ready"}, 7
+    applier.update("m", changed, subresource="status")
+    assert applier.owned()["m", "Update", "status"] == {"f:status": {"f:phase": {}}}
+
+
+def test_writers_may_clear_managed_fields_but_not_lose_them() -> None:
+    """One empty entry clears the list for good; leaving the list out changes nothing."""
+    applier = Applier()
+    created = applier.update("m", widget({"size": 1}))
+    kept = applier.update("m", widget({"size": 1}))
+    assert kept["metadata"]["managedFields"] == created["metadata"]["managedFields"]
+    applier.update("m", widget({"size": 1}, managedFields=[{}]))
+    assert applier.owned() == {}
+    applier.update("m", widget({"size": 2}))
+    assert applier.owned() == {}
+
+
+def test_built_in_kinds_own_from_their_empty_form() -> None:
+    """What a kind's empty object already has is not owned as a whole; keyed lists have items."""
+    applier = Applier(PODS, None)
+    spec = {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]}
+    applier.update("m", {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": spec})
+    port = 'k:{"containerPort":80,"protocol":"TCP"}'
+    assert applier.owned() == {
+        ("m", "Update", ""): {
+            "f:spec": {
+                "f:containers": {
+                    'k:{"name":"c"}': {
+                        ".": {},
+                        "f:image": {},
+                        "f:name": {},
+                        "f:ports": {".": {}, port: {".": {}, "f:containerPort": {}}},
+                    }
+                }
+            }
+        }
+    }
+
+
+def test_more_than_ten_updaters_are_folded() -> None:
+    """The oldest plain updates end up together under ancient-changes."""
+    applier = Applier(CONFIG_MAPS, None)
+    base: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {}}
+    for number in range(13):
+        base["data"] |= {f"k{number}": "v"}
+        applier.update(f"m{number}", base)
+    managers = {manager for manager, _, _ in applier.owned()}
+    assert "ancient-changes" in managers
+    assert len(managers) == 10
+
+
+def test_kubectl_keeps_its_annotation_true() -> None:
+    """Server-side apply by kubectl refreshes the annotation that client-side apply left."""
+    applier = Applier()
+    annotation = "kubectl.kubernetes.io/last-applied-configuration"
+    applier.update("kubectl-client-side-apply", widget({"size": 1}, annotations={annotation: "{}"}))
+    result = applier.apply("kubectl", widget({"size": 1}))
+    assert '"spec":{"size":1}' in result["metadata"]["annotations"][annotation]
