@@ -1,0 +1,195 @@
+"""How the suite looks at an implementation, one observer a boundary, and none of them from inside.
+
+- csi: `CsiSocket` calls the plugin as kubelet does and keeps code and message.
+- http: `read_metrics` and `fetch` ask the plugin's own port.
+- log: `LogTail` keeps what the implementation wrote while a world stood.
+- disk: `listing` and `holds_secret` read the cache root as files, and never ask what they are for.
+
+The api and hub boundaries are the emulator's client and its request log, used as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import stat
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpustack_delivery.csi_wire import csi_pb2, csi_pb2_grpc
+
+_DEADLINE_SECONDS: Final = 30.0
+_MOUNT: Final = "mount"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a CSI call came back with: the gRPC code's name and the message, empty for OK."""
+
+    code: str
+    message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Say whether the call succeeded."""
+        return self.code == "OK"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishCall:
+    """One NodePublishVolume, in kubelet's words.
+
+    `capability` is `mount`, `block` or empty for none at all.
+    """
+
+    volume_id: str
+    target: Path
+    context: Mapping[str, str]
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    read_only: bool = True
+    capability: str = _MOUNT
+
+
+class CsiSocket:
+    """A CSI client on a node's socket, which may come and go while it lives."""
+
+    def __init__(self, socket: Path) -> None:
+        """Remember the socket; nothing is opened before the first call."""
+        self._address = f"unix:{socket}"
+
+    def publish(self, call: PublishCall) -> Answer:
+        """Call NodePublishVolume."""
+        request = csi_pb2.NodePublishVolumeRequest(
+            volume_id=call.volume_id,
+            target_path=str(call.target),
+            volume_context=call.context,
+            secrets=call.secrets,
+            readonly=call.read_only,
+        )
+        if call.capability == _MOUNT:
+            request.volume_capability.mount.SetInParent()
+        elif call.capability:
+            request.volume_capability.block.SetInParent()
+        if call.capability:
+            writer = csi_pb2.VolumeCapability.AccessMode.SINGLE_NODE_WRITER
+            request.volume_capability.access_mode.mode = writer
+        return self._call("NodePublishVolume", request)
+
+    def unpublish(self, volume_id: str, target: Path) -> Answer:
+        """Call NodeUnpublishVolume."""
+        request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=str(target))
+        return self._call("NodeUnpublishVolume", request)
+
+    def _call(self, method: str, request: Any) -> Answer:
+        # A channel a call: a restarted plugin has a new socket under the old name.
+        with grpc.insecure_channel(self._address) as channel:
+            stub = csi_pb2_grpc.NodeStub(channel)
+            try:
+                getattr(stub, method)(request, timeout=_DEADLINE_SECONDS, wait_for_ready=True)
+            except grpc.RpcError as error:
+                return Answer(error.code().name, error.details() or "")
+        return Answer("OK")
+
+
+def fetch(url: str) -> tuple[int, bytes]:
+    """Return status and body of a GET at a port whose certificate is self-signed by contract."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    request = urllib.request.Request(url)  # noqa: S310 - the plugin's own port
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _AnyStatus()
+    )
+    with opener.open(request, timeout=_DEADLINE_SECONDS) as response:
+        return response.status, response.read()
+
+
+class _AnyStatus(urllib.request.HTTPErrorProcessor):
+    """Lets every status be an answer."""
+
+    def http_response(self, request: Any, response: Any) -> Any:
+        """Return the response as it is."""
+        return response
+
+    https_response = http_response
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """One reading of a metrics page."""
+
+    samples: Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+    def value(self, name: str, **labels: str) -> float:
+        """Return a sample; 0.0 for a counter's child that nobody has touched yet."""
+        return self.samples.get((name, frozenset(labels.items())), 0.0)
+
+    def names(self) -> set[str]:
+        """Return the names of all samples."""
+        return {name for name, _ in self.samples}
+
+    def labels(self) -> Iterator[tuple[str, str, str]]:
+        """Yield every label as sample name, label name and label value."""
+        for name, pairs in self.samples:
+            for label, value in pairs:
+                yield name, label, value
+
+
+def read_metrics(base_url: str) -> Metrics:
+    """Read `/metrics` under the plugin's port."""
+    status, body = fetch(f"{base_url}/metrics")
+    assert status == 200, f"/metrics answered {status}"
+    return Metrics(
+        {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(body.decode())
+            for sample in family.samples
+        }
+    )
+
+
+class LogTail(logging.Handler):
+    """What the implementation's own loggers said, tracebacks included."""
+
+    def __init__(self) -> None:
+        """Listen at every level."""
+        super().__init__(logging.DEBUG)
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record as text."""
+        self.lines.append(self.format(record))
+
+    @property
+    def text(self) -> str:
+        """Return all of it."""
+        return "\n".join(self.lines)
+
+
+def listing(root: Path) -> dict[str, str]:
+    """Return everything below a folder: relative path, and kind, mode and size."""
+    found: dict[str, str] = {}
+    for path in sorted(root.rglob("*")):
+        try:
+            facts = path.lstat()
+        except OSError:
+            continue  # a file that went while we looked
+        found[str(path.relative_to(root))] = f"{stat.filemode(facts.st_mode)} {facts.st_size}"
+    return found
+
+
+def holds_secret(root: Path, secret: str) -> list[str]:
+    """Return the files below a folder that hold a planted secret, or bear it in their name."""
+    needle = secret.encode()
+    return [
+        str(path.relative_to(root))
+        for path in sorted(root.rglob("*"))
+        if secret in path.name or (path.is_file() and needle in path.read_bytes())
+    ]
