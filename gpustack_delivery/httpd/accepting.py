@@ -32,6 +32,11 @@ class Lobby:
         self._closers: dict[int, Callable[[], None]] = {}
         self._stopped = False
 
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped
+
     def serve(self, admit: Callable[[socket.socket], bool]) -> None:
         """Hand every new socket to `admit` until `stop`; one it has no room for is kept waiting.
 

@@ -26,7 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class Hangups(Protocol):
-    """Watches sockets for the other end's farewell."""
+    """Watches sockets for the other end's farewell, and knows of the server's own."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the server takes no new requests."""
 
     def watch(self, sock: socket.socket, close: Callable[[], None]) -> None:
         """Call `close` from another thread when the other end hangs up or the server stops."""
@@ -164,12 +168,12 @@ class Connection:
         """Send a response, close its body and return whether the connection lives on."""
         body = response.body
         try:
-            framed = self._frame(response, head)
+            framed = self._frame(response, head, hangups)
         except Exception:  # noqa: BLE001 - whatever the handler built, the client gets an answer
             _close_body(body)
             _log.exception("a handler's answer cannot be sent")
             response = _failed()
-            framed = self._frame(response, head)
+            framed = self._frame(response, head, hangups)
         self._sock.settimeout(self._limits.write_seconds)
         watched = response.live and not framed.silent
         try:
@@ -182,12 +186,12 @@ class Connection:
             _close_body(response.body)
         return framed.keep_alive
 
-    def _frame(self, response: Response, head: Head | None) -> writing.Frame:
+    def _frame(self, response: Response, head: Head | None, hangups: Hangups) -> writing.Frame:
         return writing.frame(
             response,
             to_head=head is not None and head.method == "HEAD",
             http_1_0=head is not None and head.http_1_0,
-            keep_alive=head is not None and head.keep_alive and not self._draining,
+            keep_alive=head is not None and head.keep_alive and not hangups.stopping,
         )
 
     def _linger(self) -> None:
