@@ -1,0 +1,51 @@
+"""A request in the air, and how another thread brings it down.
+
+A thread that waits for bytes sits in the kernel; only shutting its socket down wakes it. `abort`
+may come at any moment, even before there is a socket: the request then ends as soon as it has one.
+`adapters/http.py` boards the socket and lets it go again; watchdogs and cancellation abort.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+
+
+class Flight:
+    """One request, or one after another on the same thread; abort them from any other thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._aborted = False
+
+    @property
+    def aborted(self) -> bool:
+        """Say whether somebody brought this flight down."""
+        return self._aborted
+
+    def board(self, connected: socket.socket | None) -> None:
+        """Name the socket the request now waits on."""
+        with self._lock:
+            self._socket = connected
+            if self._aborted:
+                self._shut()
+
+    def land(self) -> None:
+        """Let go of the socket: the answer is read, and the connection is the pool's again."""
+        with self._lock:
+            self._socket = None
+
+    def abort(self) -> None:
+        """End the request: its thread reads end-of-file or an error at once."""
+        with self._lock:
+            self._aborted = True
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._socket is not None:
+            # The base class's method on purpose: SSLSocket.shutdown first forgets its TLS state,
+            # and a thread that reads at that moment would take ciphertext for content.
+            with suppress(OSError):
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)

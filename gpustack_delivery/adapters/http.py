@@ -1,0 +1,346 @@
+"""HTTP to hubs and peers: pools, proxies, certificates and the credential rule in one place.
+
+An `Http` carries out one configuration (`spec.hub`): which proxy, which targets go without it, and
+which CA certificates are trusted beside the system's. It makes two kinds of request. `call` is for
+answers that fit in memory, such as listings, and goes through `requests`. `stream` is for file
+content and goes through urllib3, reading straight into the caller's buffers; a `Flight` lets
+another thread end it at any moment, even while it waits for the first byte.
+
+Sockets are timed by the machine's clock: a peer that is silent for 30 seconds is given up.
+
+This is the only importer of `requests` and urllib3; `huggingface`, `modelscope` and the download
+engine call it. Rules: NS-DL-11, NS-DL-22, NS-DL-23, NS-FR-01, NS-FR-08.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from http.cookiejar import DefaultCookiePolicy
+from typing import Any, Final
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError
+
+from gpustack_delivery.adapters.flights import Flight
+from gpustack_delivery.adapters.host import SystemClock
+from gpustack_delivery.adapters.proxies import ProxyRule
+from gpustack_delivery.adapters.redirects import Chain, RedirectRefused
+from gpustack_delivery.adapters.transport import (
+    Answer,
+    CredentialFault,
+    TransportFault,
+    proxy_headers,
+    request_headers,
+    tls_context,
+    told,
+)
+from gpustack_delivery.redaction import Token
+
+__all__ = ["Answer", "CredentialFault", "Flight", "Http", "Stream", "TransportFault"]
+
+BODY_LIMIT_BYTES: Final = 16 << 20
+TIMEOUT_SECONDS: Final = 30.0
+_POOLS: Final = 16
+_CONNECTIONS: Final = 64  # the most that download.concurrency can ask for
+_DRAINED_BYTES: Final = 64 << 10
+_FLIGHT: ContextVar[Flight | None] = ContextVar("flight", default=None)
+
+
+class Stream:
+    """An answer whose body is read piece by piece, by one thread.
+
+    Attributes:
+        status: the HTTP status.
+        headers: its headers, names looked up in any case.
+        url: where the answer came from, after all redirects; it may be signed, so never say it.
+        declared_bytes: how long the body says it is; None when it does not say.
+        delimited: whether the end of the body shows; without it an early end looks like the end.
+    """
+
+    def __init__(self, response: urllib3.HTTPResponse, url: str, flight: Flight | None) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.url = url
+        self.declared_bytes = None if response.chunked else response.length_remaining
+        self.delimited = response.chunked or self.declared_bytes is not None
+        self._response = response
+        self._flight = flight
+        self._remaining = self.declared_bytes
+        # What lies under urllib3 fills the caller's buffer with one system call and no copy, and
+        # reports every byte that arrived before a failure; urllib3 itself has no such call.
+        self._body: Any = getattr(response, "_fp", None)
+        self._reader: Any = getattr(self._body, "fp", None)
+
+    def read_into(self, view: memoryview) -> int:
+        """Read what has arrived, at most a view's length; 0 means that the body has ended.
+
+        Raises:
+            TransportFault: the connection broke, stayed silent, or ended before the body did.
+        """
+        with _failures():
+            if self._response.chunked:
+                data = self._response.read1(len(view), decode_content=False) or b""
+                view[: len(data)] = data
+                count = len(data)
+            elif self._remaining == 0 or self._reader is None:
+                count = 0
+            elif self._remaining is None:
+                count = self._reader.readinto1(view)
+            else:
+                count = self._reader.readinto1(view[: self._remaining])
+                if count == 0:
+                    raise TransportFault("a body that ended early")
+                self._remaining -= count
+        return count
+
+    def close(self) -> None:
+        """Give the connection back when the body was read to its declared end; else close it."""
+        if self._flight is not None:
+            self._flight.land()
+        if self._remaining == 0 and not self._response.chunked:
+            self._body.close()  # the reader alone; its connection stays open
+            self._response.release_conn()
+        self._response.close()
+
+
+class Http:
+    """Requests under one configuration; safe for any number of threads.
+
+    Args:
+        proxy: the proxy of https targets; "" leaves the choice to the process environment.
+        no_proxy: the targets that go without it, as Go programs read such a list.
+        ca_pem: CA certificates that are trusted beside the system's.
+        verify: False for peers, whose self-signed certificates prove nothing: their content must.
+        environment: stands for the process environment.
+
+    Raises:
+        ConfigurationFault: the proxy or the certificates cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        proxy: str = "",
+        no_proxy: str = "",
+        ca_pem: str = "",
+        verify: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        # At DEBUG urllib3 logs request targets, and the query of a signed URL is a secret.
+        logging.getLogger("urllib3").setLevel(logging.WARNING)
+        self._verify = verify
+        self._clock = SystemClock()
+        self._context = tls_context(ca_pem, verify=verify)
+        environment = os.environ if environment is None else environment
+        configured = ProxyRule.configured(proxy, no_proxy) if proxy else None
+        self._proxies = configured or ProxyRule.of_environment(environment)
+        self._lock = threading.Lock()
+        self._managers: dict[str, urllib3.PoolManager] = {}
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, _SessionAdapter(self._context))
+
+    def call(
+        self,
+        method: str,
+        url: str,
+        *,
+        token: Token | None = None,
+        headers: Mapping[str, str] | None = None,
+        follow: bool = True,
+        limit_bytes: int = BODY_LIMIT_BYTES,
+    ) -> Answer:
+        """Make a small request and return its whole answer, whatever its status.
+
+        Raises:
+            TransportFault: no answer, one that took over 30 seconds, or a body over the limit.
+        """
+        chain = Chain(url, token)
+        until = self._clock.monotonic() + TIMEOUT_SECONDS
+        with _failures():
+            while True:
+                proxy = self._proxies.proxy_for(chain.url)
+                with self._session.request(
+                    method,
+                    chain.url,
+                    headers=request_headers(headers, chain.token),
+                    proxies={"http": proxy, "https": proxy} if proxy else {},
+                    allow_redirects=False,
+                    stream=True,
+                    timeout=TIMEOUT_SECONDS,
+                    verify=self._verify,
+                ) as response:
+                    location = response.headers.get("Location")
+                    if follow and chain.follow(response.status_code, location):
+                        continue
+                    body = self._read_body(response.raw, limit_bytes, until)
+                    return Answer(response.status_code, response.headers, body, chain.url)
+
+    def stream(
+        self,
+        url: str,
+        *,
+        token: Token | None = None,
+        headers: Mapping[str, str] | None = None,
+        flight: Flight | None = None,
+    ) -> Stream:
+        """Ask for content and return its answer, whatever its status, with the body still to read.
+
+        Raises:
+            TransportFault: no answer came, or the flight was aborted.
+        """
+        chain = Chain(url, token)
+        entered = _FLIGHT.set(flight)
+        try:
+            with _failures():
+                while True:
+                    response = self._manager(self._proxies.proxy_for(chain.url)).urlopen(
+                        "GET",
+                        chain.url,
+                        headers={
+                            **request_headers(headers, chain.token),
+                            "Accept-Encoding": "identity",
+                        },
+                        redirect=False,
+                        retries=False,
+                        preload_content=False,
+                        decode_content=False,
+                        timeout=TIMEOUT_SECONDS,
+                    )
+                    assert isinstance(response, urllib3.HTTPResponse)  # noqa: S101 - for mypy
+                    if not _follows(chain, response):
+                        return Stream(response, chain.url, flight)
+        finally:
+            _FLIGHT.reset(entered)
+
+    def close(self) -> None:
+        """Close idle connections; requests that run keep theirs until they end."""
+        self._session.close()
+        with self._lock:
+            managers, self._managers = self._managers, {}
+        for manager in managers.values():
+            manager.clear()
+
+    def _manager(self, proxy: str) -> urllib3.PoolManager:
+        with self._lock:
+            if proxy not in self._managers:
+                self._managers[proxy] = _pool_manager(proxy, self._context)
+            return self._managers[proxy]
+
+    def _read_body(self, raw: Any, limit_bytes: int, until: float) -> bytes:
+        body = bytearray()
+        while piece := raw.read1(64 << 10, decode_content=True):
+            body += piece
+            if len(body) > limit_bytes:
+                raise TransportFault(f"a body over {limit_bytes >> 20} MiB")
+            if self._clock.monotonic() > until:
+                raise TransportFault("a timeout")
+        return bytes(body)
+
+
+class _Boarding:
+    """A connection that names its socket to its thread's flight before it waits for an answer."""
+
+    sock: Any
+
+    def getresponse(self) -> Any:
+        flight = _FLIGHT.get()
+        if flight is not None:
+            flight.board(self.sock)
+        return super().getresponse()  # type: ignore[misc]  # the connection class beside this one
+
+
+class _Connection(_Boarding, HTTPConnection):
+    pass
+
+
+class _TlsConnection(_Boarding, HTTPSConnection):
+    def connect(self) -> None:
+        super().connect()
+        # Peers are unverified on purpose (`verify=False`): no warning on every connection.
+        self.is_verified = True
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+_POOL_CLASSES: Final = {"http": _Pool, "https": _TlsPool}
+
+
+class _SessionAdapter(HTTPAdapter):
+    """Gives `requests` our TLS context, which it would otherwise mix with a bundle of its own."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        super().__init__(pool_connections=_POOLS, pool_maxsize=_POOLS)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
+        self.poolmanager.pool_classes_by_scheme = _POOL_CLASSES
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(
+            proxy, **kwargs, ssl_context=self._context, proxy_ssl_context=self._context
+        )
+        manager.pool_classes_by_scheme = _POOL_CLASSES
+        return manager
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
+        conn.cert_reqs = self._context.verify_mode
+
+
+def _pool_manager(proxy: str, context: ssl.SSLContext) -> urllib3.PoolManager:
+    shape: Any = {"num_pools": _POOLS, "maxsize": _CONNECTIONS, "ssl_context": context}
+    manager = urllib3.PoolManager(**shape)
+    if proxy:
+        manager = urllib3.ProxyManager(
+            proxy,
+            proxy_headers=proxy_headers(proxy),
+            proxy_ssl_context=context,
+            **shape,
+        )
+    manager.pool_classes_by_scheme = _POOL_CLASSES
+    return manager
+
+
+def _follows(chain: Chain, response: urllib3.HTTPResponse) -> bool:
+    """Take a redirect, keeping its connection where what is left of its body is small."""
+    if not chain.follow(response.status, response.headers.get("Location")):
+        return False
+    if response.length_remaining is not None and response.length_remaining <= _DRAINED_BYTES:
+        response.drain_conn()
+        response.release_conn()
+    else:
+        response.close()
+    return True
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Turn every way a transfer can fail into a `TransportFault`.
+
+    The causes are not chained: their texts hold URLs, and those may be signed.
+    """
+    try:
+        yield
+    except RedirectRefused as refusal:
+        raise TransportFault(str(refusal)) from None
+    except (HTTPError, http.client.HTTPException, OSError, ValueError) as error:
+        raise told(error) from None  # what `requests` raises is an OSError
