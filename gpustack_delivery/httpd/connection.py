@@ -81,8 +81,9 @@ class Connection:
             _log.warning(
                 "an answer to %s was cut short: %s", self._client[0], cut, exc_info=cut.__cause__
             )
-        except OSError:
-            pass  # the client left, speaks something else, or took nothing for too long
+        except OSError as error:
+            # The client left, speaks something else, or took nothing for too long.
+            orderly = not isinstance(error, ConnectionResetError)
         except Exception:  # noqa: BLE001 - a fault of ours ends one connection, and is told
             orderly = False
             _log.exception("the connection of %s failed", self._client[0])
@@ -145,7 +146,11 @@ class Connection:
         response = _ask(handler, request)
         if callable(response.body):
             self._sock.settimeout(self._limits.write_seconds)
-            response.body(self._sock, reader.rest())
+            try:
+                response.body(self._sock, reader.rest())
+            finally:
+                if response.done is not None:
+                    response.done(0)
             return False
         keep_alive = self._send(response, head, hangups)
         if not keep_alive and reader.pending:
@@ -166,7 +171,7 @@ class Connection:
 
     def _send(self, response: Response, head: Head | None, hangups: Hangups) -> bool:
         """Send a response, close its body and return whether the connection lives on."""
-        body = response.body
+        body, done = response.body, response.done
         try:
             framed = self._frame(response, head, hangups)
         except Exception:  # noqa: BLE001 - whatever the handler built, the client gets an answer
@@ -176,14 +181,17 @@ class Connection:
             framed = self._frame(response, head, hangups)
         self._sock.settimeout(self._limits.write_seconds)
         watched = response.live and not framed.silent
+        tally = writing.Tally()
         try:
             if watched:
                 hangups.watch(self._sock, lambda: _close_body(body))
-            writing.transmit(self._sock, response, framed)
+            writing.transmit(self._sock, response, framed, tally)
         finally:
             if watched:
                 hangups.forget(self._sock)
             _close_body(response.body)
+            if done is not None:
+                done(tally.body_bytes)
         return framed.keep_alive
 
     def _frame(self, response: Response, head: Head | None, hangups: Hangups) -> writing.Frame:

@@ -97,19 +97,24 @@ class Response:
 
     The body decides the framing. Bytes and FileSlice get a Content-Length. An iterator is sent in
     chunks as it yields, or as it is when the headers name a Content-Length, which it then has to
-    match; its `close`, where it has one, is called when it ends or the client is gone. A Takeover
-    answers for itself.
+    match; its `close`, where it has one, is called when it ends or the client is gone. It may raise
+    ConnectionResetError or ConnectionAbortedError to break the connection off on purpose, with a
+    reset or without. A Takeover answers for itself.
 
-    `live` marks an iterator without an end of its own, such as a watch. Its `close` is called
-    from another thread, perhaps more than once, as soon as the client hangs up or the server
-    stops, and must make a `__next__` that is blocked end. Generators cannot be closed while they
-    run, so a live body is an object.
+    `live` marks an iterator without an end of its own, such as a watch. Its `close` is called from
+    another thread, perhaps more than once, as soon as the client hangs up or the server stops, and
+    must make a `__next__` that is blocked end. Generators cannot be closed while they run, so a
+    live body is an object.
+
+    `done` is called once when the answer is over, however it ended, with the number of body bytes
+    that the kernel took; a Takeover's are not counted.
     """
 
     status: int = 200
     headers: list[tuple[str, str]] = field(default_factory=list)
     body: Body = b""
     live: bool = False
+    done: Callable[[int], None] | None = None
 
 
 Handler: TypeAlias = Callable[[Request], Response]

@@ -42,6 +42,15 @@ class Frame:
     keep_alive: bool
 
 
+class Tally:
+    """Counts the body bytes of one answer, also when it does not come to its end."""
+
+    __slots__ = ("body_bytes",)
+
+    def __init__(self) -> None:
+        self.body_bytes = 0
+
+
 def frame(response: Response, *, to_head: bool, http_1_0: bool, keep_alive: bool) -> Frame:
     """Decide a response's framing.
 
@@ -104,7 +113,7 @@ def _head(response: Response, framing: Iterable[tuple[str, str]]) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def transmit(sock: socket.socket, response: Response, framed: Frame) -> None:
+def transmit(sock: socket.socket, response: Response, framed: Frame, tally: Tally) -> None:
     """Send head and body. The body is the caller's to close.
 
     Raises:
@@ -115,62 +124,68 @@ def transmit(sock: socket.socket, response: Response, framed: Frame) -> None:
     if framed.silent:
         sock.sendall(framed.head)
     elif isinstance(body, bytes):
-        _send_bytes(sock, framed.head, body)
+        _send_bytes(sock, framed.head, body, tally)
     elif isinstance(body, FileSlice):
         sock.sendall(framed.head)
         if isinstance(sock, ssl.SSLSocket):
-            _copy_file(sock, body)
+            _copy_file(sock, body, tally)
         else:
-            _sendfile(sock, body)
+            _sendfile(sock, body, tally)
     elif callable(body):
         raise TypeError("a takeover answers for itself")
     else:
         sock.sendall(framed.head)
         pieces = _guarded(body)
         if framed.chunked:
-            _send_chunks(sock, pieces)
+            _send_chunks(sock, pieces, tally)
         else:
-            _send_measured(sock, pieces, framed.length)
+            _send_measured(sock, pieces, framed.length, tally)
 
 
-def _send_bytes(sock: socket.socket, head: bytes, body: bytes) -> None:
+def _send_bytes(sock: socket.socket, head: bytes, body: bytes, tally: Tally) -> None:
     if len(body) <= _PIECE_BYTES:
         sock.sendall(head + body)
+        tally.body_bytes += len(body)
         return
     if head:
         sock.sendall(head)
     view = memoryview(body)
     for start in range(0, len(view), _PIECE_BYTES):
-        sock.sendall(view[start : start + _PIECE_BYTES])
+        piece = view[start : start + _PIECE_BYTES]
+        sock.sendall(piece)
+        tally.body_bytes += len(piece)
 
 
 def _guarded(body: Iterator[bytes]) -> Iterator[bytes]:
     """Tell a failing body from a failing socket."""
     try:
         yield from body
+    except ConnectionError:
+        raise
     except Exception as error:
         raise Cut(f"its source failed with {type(error).__name__}") from error
 
 
-def _send_chunks(sock: socket.socket, pieces: Iterator[bytes]) -> None:
+def _send_chunks(sock: socket.socket, pieces: Iterator[bytes], tally: Tally) -> None:
     for piece in pieces:
         if piece:  # an empty chunk would end the body
-            _send_bytes(sock, b"", b"%x\r\n%b\r\n" % (len(piece), piece))
+            sock.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+            tally.body_bytes += len(piece)
     sock.sendall(b"0\r\n\r\n")
 
 
-def _send_measured(sock: socket.socket, pieces: Iterator[bytes], length: int | None) -> None:
-    sent = 0
+def _send_measured(
+    sock: socket.socket, pieces: Iterator[bytes], length: int | None, tally: Tally
+) -> None:
     for piece in pieces:
-        sent += len(piece)
-        if length is not None and sent > length:
+        if length is not None and tally.body_bytes + len(piece) > length:
             raise Cut(f"it was to have {length} bytes and wanted to be longer")
-        _send_bytes(sock, b"", piece)
-    if length is not None and sent < length:
-        raise Cut(f"it was to have {length} bytes and ended after {sent}")
+        _send_bytes(sock, b"", piece, tally)
+    if length is not None and tally.body_bytes < length:
+        raise Cut(f"it was to have {length} bytes and ended after {tally.body_bytes}")
 
 
-def _copy_file(sock: socket.socket, part: FileSlice) -> None:
+def _copy_file(sock: socket.socket, part: FileSlice, tally: Tally) -> None:
     buffer = memoryview(bytearray(min(_PIECE_BYTES, max(part.length, 1))))
     descriptor = part.file.fileno()
     offset, end = part.offset, part.offset + part.length
@@ -180,9 +195,10 @@ def _copy_file(sock: socket.socket, part: FileSlice) -> None:
             raise Cut(f"its file ended {end - offset} bytes early")
         sock.sendall(buffer[:size])
         offset += size
+        tally.body_bytes += size
 
 
-def _sendfile(sock: socket.socket, part: FileSlice) -> None:
+def _sendfile(sock: socket.socket, part: FileSlice, tally: Tally) -> None:
     source, target = part.file.fileno(), sock.fileno()
     timeout = sock.gettimeout()
     writable = select.poll()
@@ -198,3 +214,4 @@ def _sendfile(sock: socket.socket, part: FileSlice) -> None:
         if size == 0:
             raise Cut(f"its file ended {end - offset} bytes early")
         offset += size
+        tally.body_bytes += size

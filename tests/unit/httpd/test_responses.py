@@ -258,6 +258,60 @@ def test_close_by_client_or_handler(serve: Serve, talk: Talk) -> None:
     assert talk(serve(), asked + GET).count(b"HTTP/1.1 200") == 1
 
 
+@pytest.mark.parametrize(
+    ("error", "reset"), [(ConnectionResetError, True), (ConnectionAbortedError, False)]
+)
+def test_iterator_may_break_the_connection_off(
+    serve: Serve, caplog: pytest.LogCaptureFixture, error: type[ConnectionError], *, reset: bool
+) -> None:
+    """A body that breaks off on purpose resets the connection or ends it, and nobody complains."""
+
+    def source() -> Iterator[bytes]:
+        yield b"ab"
+        raise error
+
+    server = serve(lambda _: Response(200, [("Content-Length", "9")], source()))
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS) as sock:
+        sock.sendall(GET)
+        try:
+            while sock.recv(1000):
+                pass
+            ended_by_reset = False
+        except ConnectionResetError:
+            ended_by_reset = True
+    server.stop()
+    assert ended_by_reset == reset
+    assert not caplog.records
+
+
+def test_done_hears_how_much_was_sent(serve: Serve, talk: Talk, tmp_path: Path) -> None:
+    """`done` is called once per answer with its body's bytes, whole or not, framing not counted."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 1000)
+    counts: list[int] = []
+
+    def takeover(sock: socket.socket, _: bytes) -> None:
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    def handler(request: Request) -> Response:
+        done = counts.append
+        if request.path == "/bytes":
+            return Response(200, [], b"four", done=done)
+        if request.path == "/file":
+            return Response(200, [], FileSlice(path.open("rb"), 10, 100), done=done)
+        if request.path == "/chunks":
+            return Response(200, [], iter([b"ab", b"c"]), done=done)
+        if request.path == "/short":
+            return Response(200, [("Content-Length", "9")], iter([b"ab"]), done=done)
+        return Response(body=takeover, done=done)
+
+    server = serve(handler)
+    for name in (b"bytes", b"file", b"chunks", b"short", b"takeover"):
+        talk(server, b"GET /" + name + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+    talk(server, b"HEAD /bytes HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert counts == [4, 100, 3, 2, 0, 0]
+
+
 def test_takeover_owns_the_connection(serve: Serve, talk: Talk) -> None:
     """A takeover gets the socket and the bytes already read, and the connection closes after it."""
 
