@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Protocol
@@ -12,6 +13,7 @@ import pytest
 from gpustack_delivery.httpd import Handler, Limits, Request, Response, Server
 
 PATIENCE_SECONDS = 10.0
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 class Serve(Protocol):
@@ -21,6 +23,39 @@ class Serve(Protocol):
 
 
 Talk = Callable[[Server, bytes], bytes]
+
+
+class Feed:
+    """A live body: yields what it is given, and ends when closed from any thread."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._events: list[bytes] = []
+        self.asked = threading.Event()
+        self.closed = threading.Event()
+
+    def put(self, event: bytes) -> None:
+        """Give the next piece."""
+        with self._condition:
+            self._events.append(event)
+            self._condition.notify()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        self.asked.set()
+        with self._condition:
+            self._condition.wait_for(lambda: self._events or self.closed.is_set())
+            if self._events:
+                return self._events.pop(0)
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the stream; safe from any thread, and twice."""
+        with self._condition:
+            self.closed.set()
+            self._condition.notify()
 
 
 def echo(request: Request) -> Response:
