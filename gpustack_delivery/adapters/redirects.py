@@ -44,7 +44,7 @@ class Chain:
             raise RedirectRefused("too many redirects")
         self._redirects += 1
         target = _resolve(self.url, location)
-        if not _same_place(self.url, target):
+        if not same_place(self.url, target):
             self.token = None
         self.url = target
         return True
@@ -67,7 +67,12 @@ def _resolve(url: str, location: str) -> str:
 _ASCII: Final = "".join(chr(code) for code in range(0x21, 0x7F))
 
 
-def _same_place(before: str, after: str) -> bool:
+def same_place(before: str, after: str) -> bool:
+    """Say whether a credential for one URL may go to another: host, port, and https kept.
+
+    Raises:
+        ValueError, KeyError: the second is no http or https URL.
+    """
     old, new = urlsplit(before), urlsplit(after)
     if old.scheme == "https" and new.scheme == "http":
         return False
