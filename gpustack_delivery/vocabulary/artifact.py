@@ -14,9 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, Self, TypeAlias
 
 from gpustack_delivery.vocabulary.conditions import (
-    Condition,
     Conditions,
-    find,
     holds,
     read_conditions,
     write_conditions,
@@ -256,11 +254,6 @@ class Status:
     def is_resolved(self) -> bool:
         """Say whether the artifact may be mounted: Resolved=True, and resolved facts are there."""
         return self.resolved is not None and holds(self.conditions, RESOLVED)
-
-    @property
-    def degraded(self) -> Condition | None:
-        """Return the Degraded condition, or None before the first verdict."""
-        return find(self.conditions, DEGRADED)
 
 
 @dataclass(frozen=True, slots=True)

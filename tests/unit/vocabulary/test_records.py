@@ -22,7 +22,6 @@ def test_is_resolved_needs_condition_and_facts() -> None:
     assert artifact.Status.from_wire(resolved_wire()).is_resolved
     assert not artifact.Status.from_wire(resolved_wire("False")).is_resolved
     assert not artifact.Status.from_wire(resolved_wire() | {"resolved": None}).is_resolved
-    assert artifact.Status().degraded is None
 
 
 def test_a_digest_without_source_came_from_a_hub() -> None:
