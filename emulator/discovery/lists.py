@@ -1,0 +1,181 @@
+"""Discovery documents: resource lists, groups, and the aggregated form, from the served resources.
+
+Built-in groups come in the order in which a real server lists them, the others after them by name.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from emulator.contracts import Json, Resource
+
+_GROUP_ORDER = (
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+)
+_SUBRESOURCES: dict[tuple[str, str], tuple[str, str, str, tuple[str, ...]]] = {
+    # (plural, subresource): group, version and kind when they are not the resource's own, verbs
+    ("namespaces", "finalize"): ("", "", "", ("update",)),
+    ("nodes", "proxy"): (
+        "",
+        "",
+        "NodeProxyOptions",
+        ("create", "delete", "get", "patch", "update"),
+    ),
+    ("pods", "attach"): ("", "", "PodAttachOptions", ("create", "get")),
+    ("pods", "binding"): ("", "", "Binding", ("create",)),
+    ("pods", "eviction"): ("policy", "v1", "Eviction", ("create",)),
+    ("pods", "exec"): ("", "", "PodExecOptions", ("create", "get")),
+    ("pods", "log"): ("", "", "", ("get",)),
+    ("pods", "portforward"): ("", "", "PodPortForwardOptions", ("create", "get")),
+    ("pods", "proxy"): ("", "", "PodProxyOptions", ("create", "delete", "get", "patch", "update")),
+    ("serviceaccounts", "token"): ("authentication.k8s.io", "v1", "TokenRequest", ("create",)),
+    ("services", "proxy"): (
+        "",
+        "",
+        "ServiceProxyOptions",
+        ("create", "delete", "get", "patch", "update"),
+    ),
+}
+_READ_WRITE = ("get", "patch", "update")
+
+
+def by_group(resources: Iterable[Resource]) -> list[tuple[str, list[Resource]]]:
+    """Return the resources by group: the built-in groups in the server's order, then the others by
+    name.
+    """
+    groups: dict[str, list[Resource]] = {}
+    for resource in resources:
+        if resource.group:
+            groups.setdefault(resource.group, []).append(resource)
+    order = {name: place for place, name in enumerate(_GROUP_ORDER)}
+    return sorted(groups.items(), key=lambda item: (order.get(item[0], len(order)), item[0]))
+
+
+def _versions(resources: Sequence[Resource]) -> list[str]:
+    return list(dict.fromkeys(resource.version for resource in resources))
+
+
+def group_entry(name: str, resources: Sequence[Resource]) -> Json:
+    versions = [
+        {"groupVersion": f"{name}/{version}", "version": version}
+        for version in _versions(resources)
+    ]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _ordered(resources: Sequence[Resource]) -> list[Resource]:
+    return sorted(resources, key=lambda resource: resource.plural)
+
+
+def _subresources(resource: Resource) -> list[tuple[str, tuple[str, str, str], tuple[str, ...]]]:
+    """Return each subresource: its name, the (group, version, kind) it answers with, and its verbs.
+
+    Group and version are empty when they are the resource's own.
+    """
+    # A custom resource lists status before scale, built-in kinds sort by name.
+    names = sorted(resource.subresources, reverse=resource.custom)
+    found = []
+    for name in names:
+        default = ("autoscaling", "v1", "Scale") if name == "scale" else ("", "", "")
+        group, version, kind, verbs = _SUBRESOURCES.get(
+            (resource.plural, name), (*default, _READ_WRITE)
+        )
+        found.append((name, (group, version, kind or resource.kind), verbs))
+    return found
+
+
+def resource_list(resources: Sequence[Resource]) -> list[Json]:
+    listed: list[Json] = []
+    for resource in _ordered(resources):
+        entry: Json = {
+            "name": resource.plural,
+            "singularName": resource.singular or resource.kind.lower(),
+            "namespaced": resource.namespaced,
+            "kind": resource.kind,
+            "verbs": list(resource.verbs),
+        }
+        if resource.short_names:
+            entry["shortNames"] = list(resource.short_names)
+        if resource.categories:
+            entry["categories"] = list(resource.categories)
+        if "watch" in resource.verbs:
+            entry["storageVersionHash"] = _storage_hash(resource)
+        listed.append(entry)
+        for name, (group, version, kind), verbs in _subresources(resource):
+            part: Json = {
+                "name": f"{resource.plural}/{name}",
+                "singularName": "",
+                "namespaced": resource.namespaced,
+            }
+            if group:
+                part |= {"group": group, "version": version}
+            listed.append({**part, "kind": kind, "verbs": list(verbs)})
+    return listed
+
+
+def _storage_hash(resource: Resource) -> str:
+    stored = f"{resource.group}/{resource.version}/{resource.kind}"
+    return base64.b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()
+
+
+def discovered_group(name: str, resources: Sequence[Resource]) -> Json:
+    versions = [
+        {
+            "version": version,
+            "resources": [
+                _discovered(resource)
+                for resource in _ordered(resources)
+                if resource.version == version
+            ],
+            "freshness": "Current",
+        }
+        for version in _versions(resources)
+    ]
+    return {"metadata": {"name": name} if name else {}, "versions": versions}
+
+
+def _discovered(resource: Resource) -> Json:
+    own = (resource.group, resource.version) if resource.custom else ("", "")
+    entry: Json = {
+        "resource": resource.plural,
+        "responseKind": _response_kind((*own, resource.kind)),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular or resource.kind.lower(),
+        "verbs": list(resource.verbs),
+    }
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    parts = [
+        {
+            "subresource": name,
+            "responseKind": _response_kind((group, version, kind) if group else (*own, kind)),
+            "verbs": list(verbs),
+        }
+        for name, (group, version, kind), verbs in _subresources(resource)
+    ]
+    return {**entry, "subresources": parts} if parts else entry
+
+
+def _response_kind(kind: tuple[str, str, str]) -> Json:
+    return {"group": kind[0], "version": kind[1], "kind": kind[2]}

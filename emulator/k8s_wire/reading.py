@@ -1,0 +1,117 @@
+"""From a protobuf body to the JSON object it stands for.
+
+Go writes empty strings and empty messages where JSON leaves members out, so they are left out here
+as well; numbers and booleans that were sent stay, because zero and false can mean something.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from emulator.contracts import Json
+from emulator.errors import bad_request, failure
+from emulator.k8s_wire import kubernetes_pb2
+
+MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+_MAGIC = b"k8s\x00"
+_ZERO_IS_ABSENT = frozenset({"count", "generation"})
+_VERSIONS: dict[str, tuple[str, ...]] = {
+    "v1": (
+        "Binding",
+        "ConfigMap",
+        "DeleteOptions",
+        "Event",
+        "Namespace",
+        "Secret",
+        "ServiceAccount",
+    ),
+    "authentication.k8s.io/v1": ("SelfSubjectReview", "TokenRequest", "TokenReview"),
+    "authorization.k8s.io/v1": (
+        "LocalSubjectAccessReview",
+        "SelfSubjectAccessReview",
+        "SelfSubjectRulesReview",
+        "SubjectAccessReview",
+    ),
+    "coordination.k8s.io/v1": ("Lease",),
+    "meta.k8s.io/v1": ("DeleteOptions",),
+    "policy/v1": ("Eviction",),
+    "rbac.authorization.k8s.io/v1": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+}
+
+
+def decode(body: bytes) -> Json:
+    """Return the object that a protobuf body holds, apiVersion and kind included.
+
+    Raises:
+        ApiError: 400 for a body that is not Kubernetes protobuf, 415 for a kind that is not known
+            here.
+    """
+    if not body.startswith(_MAGIC):
+        raise bad_request("the body is not Kubernetes protobuf: it does not start with k8s\\x00")
+    unknown = kubernetes_pb2.Unknown()
+    try:
+        unknown.ParseFromString(body[len(_MAGIC) :])
+        api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind
+        if kind not in _VERSIONS.get(api_version, ()):
+            raise failure(
+                415,
+                "UnsupportedMediaType",
+                f"the emulator does not read {api_version} {kind} as protobuf: send it as JSON",
+            )
+        message = getattr(kubernetes_pb2, kind)()
+        message.ParseFromString(unknown.raw)
+    except DecodeError as fault:
+        raise bad_request(f"the body is not Kubernetes protobuf: {fault}") from None
+    return {"apiVersion": api_version, "kind": kind, **_object(message)}
+
+
+def openapi_v2_document(title: str, version: str) -> bytes:
+    """Return an OpenAPI v2 document without paths and definitions, as protobuf."""
+    document = kubernetes_pb2.OpenApiDocument(swagger="2.0")
+    document.info.title, document.info.version = title, version
+    encoded: bytes = document.SerializeToString()
+    return encoded
+
+
+def _object(message: Message) -> Json:
+    found: Json = {}
+    for field, value in message.ListFields():
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            content: Any = {key: _value(item) for key, item in value.items()}
+        elif field.is_repeated:
+            content = [_value(item) for item in value]
+        else:
+            content = _value(value)
+        if content not in ("", {}, [], None) and (content or field.name not in _ZERO_IS_ABSENT):
+            found[field.name] = content
+    return found
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if not isinstance(value, Message):
+        return value
+    kind = value.DESCRIPTOR.name
+    if kind in {"Time", "MicroTime"}:
+        return _time(value, micro=kind == "MicroTime")
+    if kind == "FieldsV1":
+        raw: bytes = value.Raw  # type: ignore[attr-defined]  # the descriptor's name says what it is
+        return json.loads(raw) if raw else None
+    if kind == "ExtraValue":
+        return list(value.items)  # type: ignore[attr-defined]  # the same
+    return _object(value)
+
+
+def _time(value: Any, *, micro: bool) -> str | None:
+    """Return a time as JSON writes it; the zero time, which has no fields, is none."""
+    if not value.ListFields():
+        return None
+    moment = datetime.fromtimestamp(value.seconds, UTC)
+    fraction = f".{value.nanos // 1000:06}" if micro else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
