@@ -19,7 +19,7 @@ _WORDS: Final = (
     r"\ovffhrf fubj\o",
     r"pbzcnavba.snpgf",
     r"ehyrf-pbzcnavba",
-    r"(?<!hfre-)(?<!abqr )\ontragf?\o",
+    r"\o(nv|na|bhe|bgure|pbqvat|ol) ntragf?\o",
     r"\onaguebcvp\o",
     r"\opynhqr\o",
     r"\oebbz [n-m]\q",

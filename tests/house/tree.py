@@ -14,8 +14,9 @@ PACKAGES: Final = ("gpustack_delivery", "emulator", "spec_tests", "tests")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One Python file: its dotted module name, its text and its syntax tree."""
+    """One Python file under a root: its dotted module name, its text and its syntax tree."""
 
+    root: Path
     path: Path
     module: str
     text: str
@@ -34,7 +35,7 @@ def parse(path: Path, root: Path = ROOT) -> Source:
     if parts[-1] == "__init__":
         parts.pop()
     text = path.read_text(encoding="utf-8")
-    return Source(path, ".".join(parts), text, ast.parse(text))
+    return Source(root, path, ".".join(parts), text, ast.parse(text))
 
 
 def sources(*packages: str, root: Path = ROOT) -> list[Source]:
@@ -50,7 +51,7 @@ def sources(*packages: str, root: Path = ROOT) -> list[Source]:
 def imports(source: Source) -> Iterator[tuple[str, int]]:
     """Yield every module a file imports, absolute, with the line.
 
-    `from a import b` yields both `a` and `a.b`: only the caller knows which of them are modules.
+    `from a import b` is an import of `a.b` where that is a module of ours, and of `a` otherwise.
     """
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Import):
@@ -62,6 +63,11 @@ def imports(source: Source) -> Iterator[tuple[str, int]]:
                 parts = source.package.split(".")
                 anchor = parts[: len(parts) - node.level + 1]
                 base = ".".join([*anchor, *([node.module] if node.module else [])])
-            yield base, node.lineno
             for alias in node.names:
-                yield f"{base}.{alias.name}", node.lineno
+                whole = f"{base}.{alias.name}"
+                yield (whole if _is_module(source.root, whole) else base), node.lineno
+
+
+def _is_module(root: Path, name: str) -> bool:
+    path = root.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
