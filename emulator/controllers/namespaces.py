@@ -1,0 +1,157 @@
+"""The namespace controller: what every namespace starts with, and how one is emptied before it goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from emulator.contracts import Caller, DeleteOptions, Json, ListOptions, Target, WriteOptions
+from emulator.deletion import Deletion
+from emulator.errors import ApiError
+from emulator.objects import Change
+from emulator.state import State, collection_of
+from emulator.writes import Writes
+
+CONTROLLER = Caller(
+    "system:serviceaccount:kube-system:namespace-controller",
+    ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"),
+    user_agent="kube-controller-manager/emulator",
+)
+_ROOT_CA_TEXT = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
+    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
+    "clusters."
+)
+
+
+class NamespaceController:
+    """Controller of namespaces."""
+
+    def __init__(self, state: State, writes: Writes, deletion: Deletion) -> None:
+        self._state, self._writes, self._deletion = state, writes, deletion
+        self._dirty: dict[str, None] = {}
+        self._resource = state.registry.find("", "v1", "namespaces").resource
+
+    def furnish(self, name: str, root_ca: str) -> None:
+        """Give a new namespace its default ServiceAccount and the server's CA."""
+        accounts = self._state.registry.find("", "v1", "serviceaccounts").resource
+        body: Json = {"metadata": {"name": "default"}}
+        self._writes.create(CONTROLLER, Target(accounts, name), body, WriteOptions())
+        if root_ca:
+            maps = self._state.registry.find("", "v1", "configmaps").resource
+            annotations = {"kubernetes.io/description": _ROOT_CA_TEXT}
+            metadata = {"name": "kube-root-ca.crt", "annotations": annotations}
+            body = {"metadata": metadata, "data": {"ca.crt": root_ca}}
+            self._writes.create(CONTROLLER, Target(maps, name), body, WriteOptions())
+
+    def hear(self, change: Change) -> None:
+        """Note namespaces that terminate, and what leaves them."""
+        if change.collection == ("", "namespaces"):
+            if change.type != "DELETED" and change.object["metadata"].get("deletionTimestamp"):
+                self._dirty[change.object["metadata"]["name"]] = None
+        elif change.namespace:
+            holder = self._state.store.get(("", "namespaces"), "", change.namespace)
+            if holder is not None and holder["metadata"].get("deletionTimestamp"):
+                self._dirty[change.namespace] = None
+
+    def act(self) -> None:
+        """Empty every namespace that terminates, as far as finalizers allow."""
+        while self._dirty:
+            name = next(iter(self._dirty))
+            del self._dirty[name]
+            if self._state.store.get(("", "namespaces"), "", name) is not None:
+                self._empty(name)
+
+    def _empty(self, name: str) -> None:
+        for kind in self._state.registry.kinds():
+            if kind.resource.namespaced and "deletecollection" in kind.resource.verbs:
+                self._deletion.delete_collection(
+                    CONTROLLER, Target(kind.resource, name), ListOptions(), DeleteOptions()
+                )
+        conditions = self._conditions(name)
+        target = Target(self._resource, "", name)
+        try:
+            if all(one["status"] == "False" for one in conditions):
+                finalize = Target(self._resource, "", name, "finalize")
+                self._writes.modify(
+                    CONTROLLER, finalize, lambda held: held["spec"].pop("finalizers", None)
+                )
+            else:
+                status = Target(target.resource, "", name, "status")
+                self._writes.modify(CONTROLLER, status, lambda held: _report(held, conditions))
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    def _conditions(self, name: str) -> list[Json]:
+        remaining: dict[str, int] = {}
+        finalizers: Counter[str] = Counter()
+        seen = set()
+        for kind in self._state.registry.kinds():
+            key = collection_of(kind.resource)
+            if not kind.resource.namespaced or key in seen:
+                continue
+            seen.add(key)
+            objects = self._state.store.all(key, name)
+            if objects:
+                remaining[f"{kind.resource.plural}.{kind.resource.group}"] = len(objects)
+            for object_ in objects:
+                finalizers.update(object_["metadata"].get("finalizers", ()))
+        left = ", ".join(
+            f"{resource} has {count} resource instances" for resource, count in remaining.items()
+        )
+        held = ", ".join(
+            f"{one} in {count} resource instances" for one, count in sorted(finalizers.items())
+        )
+        rows = (
+            ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
+            ("NamespaceDeletionGroupVersionParsingFailure", "ParsedGroupVersions",
+             "All legacy kube types successfully parsed"),
+            ("NamespaceDeletionContentFailure", "ContentDeleted",
+             "All content successfully deleted, may be waiting on finalization"),
+        )  # fmt: skip
+        conditions = [
+            self._condition(type_, reason, text, on=False) for type_, reason, text in rows
+        ]
+        conditions.append(
+            self._condition(
+                "NamespaceContentRemaining",
+                "SomeResourcesRemain",
+                f"Some resources are remaining: {left}",
+                on=True,
+            )
+            if left
+            else self._condition(
+                "NamespaceContentRemaining",
+                "ContentRemoved",
+                "All content successfully removed",
+                on=False,
+            )
+        )
+        text = f"Some content in the namespace has finalizers remaining: {held}"
+        conditions.append(
+            self._condition("NamespaceFinalizersRemaining", "SomeFinalizersRemain", text, on=True)
+            if held
+            else self._condition(
+                "NamespaceFinalizersRemaining",
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished",
+                on=False,
+            )
+        )
+        return conditions
+
+    def _condition(self, type_: str, reason: str, message: str, *, on: bool) -> Json:
+        return {
+            "type": type_, "status": "True" if on else "False", "lastTransitionTime": self._state.now(),
+            "reason": reason, "message": message,
+        }  # fmt: skip
+
+
+def _report(namespace: Json, conditions: list[Json]) -> None:
+    """Set the conditions; those that say what they said before keep their time."""
+    before = {one["type"]: one for one in namespace["status"].get("conditions", ())}
+    for condition in conditions:
+        known = before.get(condition["type"])
+        if known is not None and known["message"] == condition["message"]:
+            condition["lastTransitionTime"] = known["lastTransitionTime"]
+    namespace["status"]["conditions"] = conditions

@@ -1,0 +1,166 @@
+"""delete and deletecollection: preconditions, finalizers by propagation policy, grace periods, and the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from emulator.contracts import (
+    Attributes, Caller, DeleteOptions, Json, ListOptions, ListResult, Outcome, Target, copied,
+)  # fmt: skip
+from emulator.errors import ApiError, conflict, details_of, invalid, not_supported
+from emulator.kinds.kind import Kind
+from emulator.reads import Reads
+from emulator.state import State, collection_of
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+
+
+class Deletion:
+    """The verbs that end objects."""
+
+    def __init__(self, state: State, reads: Reads) -> None:
+        self._state = state
+        self._reads = reads
+
+    def delete(self, caller: Caller, target: Target, options: DeleteOptions) -> Outcome:
+        """Delete one object: a Status when it is gone, the object when something still holds it."""
+        _check_policy(options)
+        kind = self._state.kind(target.resource)
+        return Outcome(self._ended(caller, target, (kind, options), target.name))
+
+    def delete_collection(
+        self, caller: Caller, target: Target, chosen: ListOptions, options: DeleteOptions
+    ) -> ListResult:
+        """Delete one by one what a selection matches; return it as it was before."""
+        _check_policy(options)
+        kind = self._state.kind(target.resource)
+        found = self._reads.list(target, chosen)
+        for object_ in found.items:
+            metadata = object_["metadata"]
+            one = replace(target, name=metadata["name"], namespace=metadata.get("namespace", ""))
+            try:
+                self._ended(caller, one, (kind, options), "")
+            except ApiError as error:
+                if error.code != 404:  # somebody else was faster, which is as good
+                    raise
+        return found
+
+    def _ended(
+        self, caller: Caller, target: Target, how: tuple[Kind, DeleteOptions], reviewed_name: str
+    ) -> Json:
+        """Delete one object; admission hears `reviewed_name`, which is empty for a collection."""
+        kind, options = how
+
+        def attempt() -> Json | None:
+            stored = self._state.stored(target)
+            object_ = kind.convert(stored)
+            _check_preconditions(kind, options, object_["metadata"])
+            self._review(caller, replace(target, name=reviewed_name), options, object_)
+            return self._step(target, kind, options, stored)
+
+        return self._state.retrying(attempt)
+
+    def _review(self, caller: Caller, target: Target, options: DeleteOptions, old: Json) -> None:
+        admission = self._state.steps.admission
+        if admission is None:
+            return
+        wire = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", **options.wire}
+        admission.validate(
+            Attributes(caller, "DELETE", target, None, old, wire, options.dry_run), lambda _: None
+        )
+
+    def _step(
+        self, target: Target, kind: Kind, options: DeleteOptions, stored: Json
+    ) -> Json | None:
+        """Mark or remove a stored object; None when another write came first."""
+        store, key = self._state.store, collection_of(target.resource)
+        marked = copied(stored)
+        self._mark(kind, options, marked)
+        held = kind.die(marked, self._state.now())
+        if options.dry_run:
+            return (
+                kind.convert(marked) if held or not kind.released(marked) else _answer(kind, stored)
+            )
+        if not held and kind.released(marked):
+            return self._removed(kind, stored, marked)
+        if marked == stored:
+            return kind.convert(stored)
+        put = store.put(key, marked, stored)
+        return None if put is None else kind.convert(put)
+
+    def _removed(self, kind: Kind, stored: Json, marked: Json) -> Json | None:
+        store, key = self._state.store, collection_of(kind.resource)
+        if kind.resource.kind == "Pod":
+            # A Pod is seen to die before it is gone.
+            put = store.put(key, marked, stored)
+            if put is None:
+                return None
+            stored = put
+        gone = store.remove(key, stored)
+        return None if gone is None else _answer(kind, gone)
+
+    def _mark(self, kind: Kind, options: DeleteOptions, object_: Json) -> None:
+        """Set the marks of deletion on a private copy; a second delete can only shorten the grace."""
+        metadata = object_["metadata"]
+        _set_finalizers(metadata, options.propagation_policy)
+        grace = kind.grace_seconds(object_, options.grace_period_seconds)
+        if metadata.get("deletionTimestamp"):
+            left = metadata.get("deletionGracePeriodSeconds")
+            if options.grace_period_seconds is None or left is None or grace >= left:
+                return
+        elif kind.marks_grace and metadata.get("generation"):
+            metadata["generation"] += 1
+        metadata["deletionTimestamp"] = self._state.later(grace)
+        if kind.marks_grace:
+            metadata["deletionGracePeriodSeconds"] = grace
+
+
+def _set_finalizers(metadata: Json, policy: str) -> None:
+    if not policy:
+        return
+    finalizers = [one for one in metadata.get("finalizers", []) if one not in (FOREGROUND, ORPHAN)]
+    if policy == "Foreground":
+        finalizers.append(FOREGROUND)
+    elif policy == "Orphan":
+        finalizers.append(ORPHAN)
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+
+
+def _answer(kind: Kind, gone: Json) -> Json:
+    if kind.returns_deleted:
+        return kind.convert(gone)
+    metadata, resource = gone["metadata"], kind.resource
+    details = details_of(resource.group, resource.plural, metadata["name"]) | {
+        "uid": metadata["uid"]
+    }
+    return {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
+    }  # fmt: skip
+
+
+def _check_policy(options: DeleteOptions) -> None:
+    policies = ("Foreground", "Background", "Orphan", "nil")
+    if options.propagation_policy and options.propagation_policy not in policies:
+        cause = not_supported("propagationPolicy", options.propagation_policy, policies)
+        raise invalid("meta.k8s.io", "DeleteOptions", "", [cause])
+
+
+def _check_preconditions(kind: Kind, options: DeleteOptions, metadata: Json) -> None:
+    group, name = kind.resource.group, metadata["name"]
+    if options.uid and options.uid != metadata["uid"]:
+        text = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise conflict(group, kind.resource.kind, name, text)
+    version = metadata["resourceVersion"]
+    if options.resource_version and options.resource_version != version:
+        text = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the "
+            f"ResourceVersion in record ({version}). The object might have been modified"
+        )
+        raise conflict(group, kind.resource.kind, name, text)
