@@ -1,0 +1,11 @@
+"""Admission beyond the kinds' own rules: webhooks over HTTPS, and what node identities may write.
+
+`webhooks.Webhooks` and `restriction.NodeRestriction` are `contracts.Admission` steps; `chain.Chain`
+runs several.
+"""
+
+from emulator.admission.chain import Chain
+from emulator.admission.restriction import NodeRestriction
+from emulator.admission.webhooks import Webhooks
+
+__all__ = ["Chain", "NodeRestriction", "Webhooks"]
