@@ -1,0 +1,300 @@
+"""The download engine: all files of one attempt, in parallel, verified while they arrive.
+
+    fetchers   up to `download.concurrency` threads; each takes the next segment, asks a source for
+               it, writes it to its place and hands the buffer on
+    hasher     one thread; hashes segments in byte order from memory, never from disk
+    keeper     the attempt's own thread; ends requests that stall, syncs and writes checkpoints,
+               finishes files, and adds fetchers when the node's limits grow
+
+A file that fits one segment is hashed by the fetcher that received it and written when it is
+right. The first fault ends the attempt: requests are brought down, what has arrived in order is
+hashed, and every begun file gets a last checkpoint.
+
+`Downloader.fetch` is called by the node's attempts, for hubs and for peers. Rules: NS-DL-12..18,
+NS-DL-29, NS-FR-02..04.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from gpustack_delivery.adapters.hashing import Hashing
+from gpustack_delivery.adapters.http import Http
+from gpustack_delivery.errors import AttemptFault, HostFault, Reason
+from gpustack_delivery.node.downloading.answers import mismatch
+from gpustack_delivery.node.downloading.cancellation import Cancellation
+from gpustack_delivery.node.downloading.fetching import (
+    STALL_SECONDS,
+    Fetcher,
+    Segment,
+    Terms,
+)
+from gpustack_delivery.node.downloading.files import File, Piece, disk_fault
+from gpustack_delivery.node.downloading.keeping import Keeper
+from gpustack_delivery.node.downloading.ledger import Checkpoint, Ledger, Target
+from gpustack_delivery.node.downloading.limits import Abandoned, Limits
+from gpustack_delivery.node.downloading.work import Task, Work
+from gpustack_delivery.ports import Clock, Disk
+from gpustack_delivery.redaction import Token
+
+CHECKPOINT_BYTES: Final = 64 << 20
+
+
+class Downloader:
+    """Fetches files under one HTTP configuration; keeps nothing between calls.
+
+    Args:
+        http: how requests are made; a new configuration takes a new `Downloader`.
+        limits: the node's, shared by every download.
+    """
+
+    def __init__(
+        self, http: Http, limits: Limits, clock: Clock, disk: Disk, hashing: Hashing
+    ) -> None:
+        self._http = http
+        self._limits = limits
+        self._clock = clock
+        self._disk = disk
+        self._hashing = hashing
+
+    def fetch(
+        self,
+        targets: Sequence[Target],
+        state: Path,
+        *,
+        credential: Callable[[], Token | None],
+        cancellation: Cancellation,
+        received: Callable[[int], None],
+    ) -> None:
+        """Make every target whole, verified and synced, going on where an earlier call stopped.
+
+        Args:
+            state: the attempt's state directory, the engine's own; it is made when needed.
+            credential: returns the token of the moment, asked before every request.
+            cancellation: ends the call early, from any thread.
+            received: is told of bytes that came over the network and were kept, from several
+                threads; with `resumable_bytes` before the call they add up to the total.
+
+        Raises:
+            AttemptFault: why not; what is on disk stays for a resume, except a file with wrong
+                content.
+        """
+        ledger = Ledger(state)
+        files = self._plan(targets, ledger)
+        work = Work((f for f in files if f.offset < f.size), self._limits, self._clock)
+        terms = Terms(
+            http=self._http,
+            limits=self._limits,
+            clock=self._clock,
+            over=work.over,
+            pause=work.pause,
+            credential=credential,
+            received=received,
+        )
+        crew = _Crew(work, terms, Keeper(ledger, self._disk))
+        with self._limits.taking_part(work.wake), cancellation.attached(crew.cancel):
+            crew.run(files)
+        if work.fault is not None:
+            raise work.fault
+        if not all(file.finished for file in files):
+            raise RuntimeError("a download ended without a fault and without all of its files")
+
+    def _plan(self, targets: Sequence[Target], ledger: Ledger) -> list[File]:
+        """Return the files that are not finished, each with its hash at its last checkpoint."""
+        finished = ledger.finished(targets)
+        files = []
+        for target in targets:
+            entry = target.entry
+            if entry.path in finished:
+                continue
+            checkpoint = ledger.checkpoint(target)
+            hasher = None
+            if checkpoint is not None:
+                hasher = self._hashing.resume(
+                    checkpoint.state, entry.algorithm, entry.size_bytes, checkpoint.offset
+                )
+            if checkpoint is not None and hasher is not None:
+                files.append(File(target, hasher, checkpoint.offset))
+            else:
+                hasher = self._hashing.start(entry.algorithm, entry.size_bytes)
+                files.append(File(target, hasher, 0))
+        return files
+
+
+def resumable_bytes(targets: Sequence[Target], state: Path) -> int:
+    """Return how many of the targets' bytes a `fetch` would not ask for."""
+    ledger = Ledger(state)
+    finished = ledger.finished(targets)
+    total = 0
+    for target in targets:
+        if target.entry.path in finished:
+            total += target.entry.size_bytes
+        elif (checkpoint := ledger.checkpoint(target)) is not None:
+            total += checkpoint.offset
+    return total
+
+
+class _Crew:
+    """The threads of one attempt."""
+
+    def __init__(self, work: Work, terms: Terms, keeper: Keeper) -> None:
+        self._work = work
+        self._terms = terms
+        self._keeper = keeper
+        self._fetchers: list[Fetcher] = []
+        self._threads: list[threading.Thread] = []
+
+    def cancel(self) -> None:
+        """End the attempt because nobody wants it any more."""
+        self._fail(AttemptFault(Reason.CANCELED))
+
+    def run(self, files: Sequence[File]) -> None:
+        """Do the attempt's work on this and other threads, and leave every file in good order."""
+        for file in files:
+            if file.offset == file.size:  # an empty one, or whole at its last checkpoint
+                self._work.later(partial(self._settle, file))
+        self._start("hash", self._hash, self._work.hasher_left)
+        try:
+            self._keep()
+        finally:
+            for thread in self._threads:
+                thread.join()
+            for file in files:
+                self._keeper.stop(file)
+
+    def _fetch(self, fetcher: Fetcher) -> None:
+        try:
+            while (piece := self._work.take(fetcher)) is not None:
+                self._fetch_piece(fetcher, piece)
+        except Abandoned:
+            pass
+        finally:
+            fetcher.close()
+
+    def _fetch_piece(self, fetcher: Fetcher, piece: Piece) -> None:
+        file, segment = piece.file, piece.segment
+        handed_on = False
+        try:
+            if file.in_one_piece:
+                fetcher.fetch(segment, partial(self._work.accepted, file))
+                file.hasher.update(segment.view)
+                self._settle(file, segment)
+            else:
+                if not file.opened:
+                    file.open()
+                try:
+                    fetcher.fetch(segment, partial(self._work.accepted, file))
+                finally:
+                    if segment.received:  # all of it, or what came before the attempt ended
+                        file.write(segment)
+                        self._work.arrived(piece)
+                        handed_on = True
+        except AttemptFault as fault:
+            file.wrong = file.wrong or fault.reason is Reason.INTEGRITY_MISMATCH
+            raise
+        except OSError as error:
+            raise disk_fault(error) from error
+        finally:
+            if not handed_on:
+                self._work.dropped(piece)
+
+    def _hash(self) -> None:
+        while (piece := self._work.next_to_hash()) is not None:
+            file = piece.file
+            file.hasher.update(piece.segment.view[: piece.segment.received])
+            self._work.hashed(piece)
+            if file.offset == file.size:
+                self._settle(file)
+            elif file.offset - file.noted >= CHECKPOINT_BYTES:
+                state = file.hasher.save()
+                if state is not None:
+                    file.noted = file.offset
+                    checkpoint = Checkpoint(file.offset, state)
+                    self._work.later(partial(self._keeper.save, file, checkpoint))
+
+    def _settle(self, file: File, segment: Segment | None = None) -> None:
+        """Judge a file whose last byte is hashed; one in one piece is written only when right."""
+        entry = file.target.entry
+        if file.hasher.hexdigest() != entry.hex:
+            file.wrong = True
+            fault = mismatch(f"a file's content does not have its {entry.algorithm} digest")
+            fault.detail = f"path={entry.path!a}"
+            self._fail(fault)
+            return
+        if file.in_one_piece:
+            file.open()
+            if segment is not None:
+                file.write(segment)
+            file.close()
+            file.finished = True
+            self._work.later(partial(self._keeper.collect, file))
+        else:
+            file.finished = True
+            self._work.later(partial(self._keeper.finish, file))
+
+    def _keep(self) -> None:
+        self._add_fetchers()
+        while (tasks := self._work.tasks(self._end_stalled())) is not None:
+            self._add_fetchers()
+            for task in tasks:
+                self._do(task)
+        self._do(self._keeper.sync_batch)
+
+    def _do(self, task: Task) -> None:
+        try:
+            task()
+        except (OSError, HostFault) as error:
+            self._fail(disk_fault(error))
+
+    def _add_fetchers(self) -> None:
+        wanted = min(self._terms.limits.concurrency, self._work.pieces)
+        while len(self._fetchers) < wanted and self._work.enter():
+            fetcher = Fetcher(self._terms)
+            self._fetchers.append(fetcher)
+            self._start(
+                f"fetch-{len(self._fetchers)}", partial(self._fetch, fetcher), self._work.leave
+            )
+
+    def _end_stalled(self) -> float:
+        """Bring down requests that got no further for too long; return when to look again."""
+        now = self._terms.clock.monotonic()
+        patience = STALL_SECONDS
+        for fetcher in self._fetchers:
+            watch = fetcher.watch
+            if watch is None or watch.resting:
+                continue
+            left = watch.moved_at + STALL_SECONDS - now
+            if left <= 0 and not watch.stalled:
+                watch.stalled = True
+                watch.flight.abort()
+            elif left > 0:
+                patience = min(patience, left)
+        return patience
+
+    def _fail(self, fault: Exception) -> None:
+        self._work.fail(fault)
+        for fetcher in list(self._fetchers):
+            watch = fetcher.watch
+            if watch is not None:
+                watch.flight.abort()
+        self._terms.limits.wake()
+
+    def _start(self, name: str, target: Task, left: Task) -> None:
+        owner = threading.current_thread().name
+        thread = threading.Thread(
+            target=self._guard, args=(target, left), name=f"{owner}/{name}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def _guard(self, target: Task, left: Task) -> None:
+        try:
+            target()
+        except Exception as error:  # noqa: BLE001 - raised again on the attempt's own thread
+            self._fail(error)
+        finally:
+            left()

@@ -1,0 +1,209 @@
+"""A file while it arrives: which bytes are asked for, which are hashed, and its place on disk.
+
+A file is cut into segments that are taken in order. The first one is alone until a source has
+answered with content, so that a source that refuses or ignores ranges is noticed by one request.
+What arrives is written at once and hashed in byte order; `offset` is how far the hash has come, and
+the only progress that counts for a resume.
+
+Every method but `open`, `write` and `close` is called under the lock of `work`.
+Rules: NS-DL-14, NS-DL-17, NS-DL-18.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from typing import Final
+
+from gpustack_delivery.adapters import kernel
+from gpustack_delivery.adapters.hashing import Hasher
+from gpustack_delivery.errors import AttemptFault, HostFault, Reason
+from gpustack_delivery.node.downloading.answers import Body
+from gpustack_delivery.node.downloading.fetching import Fetcher, Segment, Source
+from gpustack_delivery.node.downloading.ledger import Target
+
+SEGMENT_BYTES: Final = 8 << 20
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_PREALLOCATION: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+
+
+class Buffers:
+    """Page-aligned memory for segments, reused within an attempt and freed with it."""
+
+    def __init__(self) -> None:
+        self._free: deque[memoryview] = deque()
+        self.lent = 0
+
+    def lend(self) -> memoryview:
+        """Return a segment's memory."""
+        self.lent += 1
+        if self._free:
+            return self._free.pop()
+        return memoryview(mmap(-1, SEGMENT_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS))
+
+    def take_back(self, buffer: memoryview, *, keep: bool) -> None:
+        """Accept a segment's memory back, to lend it again or to free it."""
+        self.lent -= 1
+        if keep:
+            self._free.append(buffer)
+
+
+@dataclass(slots=True)
+class Piece:
+    """A segment of a file with the buffer under it."""
+
+    file: File
+    segment: Segment
+    buffer: memoryview
+
+
+class File:
+    """One file that is not whole yet.
+
+    Args:
+        target: what it must become.
+        hasher: has seen the first `offset` bytes.
+        offset: how many bytes are on disk and hashed.
+    """
+
+    def __init__(self, target: Target, hasher: Hasher, offset: int) -> None:
+        self.target = target
+        self.hasher = hasher
+        self.offset = offset
+        self.saved = offset  # what the ledger knows
+        self.noted = offset  # what it is about to know
+        self.finished = False
+        self.wrong = False
+        self._source = Source(target.url, target.entry.size_bytes)
+        self._taken = offset
+        self._in_flight = 0
+        self._proven = False
+        self._ignores_ranges = False
+        self._ready: dict[int, Piece] = {}
+        self._descriptor = -1
+
+    @property
+    def size(self) -> int:
+        """Return the file's final size."""
+        return self.target.entry.size_bytes
+
+    @property
+    def in_one_piece(self) -> bool:
+        """Say whether the file is fetched, hashed and written by one thread in one go."""
+        return self.offset == 0 and self.size <= SEGMENT_BYTES
+
+    @property
+    def all_taken(self) -> bool:
+        """Say whether no byte is left to ask for."""
+        return self._taken >= self.size
+
+    @property
+    def idle(self) -> bool:
+        """Say whether nothing of the file is being fetched or waits to be hashed."""
+        return self._in_flight == 0 and not self._ready
+
+    def may_take(self, fetcher: Fetcher) -> bool:
+        """Say whether a fetcher may have the next segment."""
+        if self.all_taken:
+            return False
+        if fetcher.streaming is self._source:
+            return True
+        return self._in_flight == 0 or (self._proven and not self._ignores_ranges)
+
+    def continues(self, fetcher: Fetcher) -> bool:
+        """Say whether a fetcher's open answer goes on with this file's next segment."""
+        return fetcher.streaming is self._source
+
+    def take(self, buffer: memoryview) -> Piece:
+        """Hand out the next segment."""
+        start = self._taken
+        self._taken = min(start + SEGMENT_BYTES, self.size)
+        self._in_flight += 1
+        segment = Segment(self._source, start, buffer[: self._taken - start])
+        return Piece(self, segment, buffer)
+
+    def accepted(self, body: Body) -> bool:
+        """Note that a source has answered with content; True when that is news."""
+        before = (self._proven, self._ignores_ranges)
+        self._proven = True
+        self._ignores_ranges = self._ignores_ranges or body.whole
+        return before != (self._proven, self._ignores_ranges)
+
+    def arrived(self, piece: Piece) -> bool:
+        """Note that a segment is on disk; True when it is the next one to hash."""
+        self._in_flight -= 1
+        self._ready[piece.segment.start] = piece
+        return piece.segment.start == self.offset
+
+    def dropped(self) -> None:
+        """Note that a segment needs no hashing: nothing came, or the file is one piece."""
+        self._in_flight -= 1
+
+    @property
+    def has_next_to_hash(self) -> bool:
+        """Say whether the segment that follows what is hashed has come."""
+        return self.offset in self._ready
+
+    def next_to_hash(self) -> Piece | None:
+        """Hand out the segment that follows what is hashed, if it has come."""
+        return self._ready.pop(self.offset, None)
+
+    def open(self) -> None:
+        """Open or make the file, cut it to what is hashed, and reserve the rest of its blocks.
+
+        Raises:
+            OSError: the filesystem refused; what it had reserved is given back.
+        """
+        destination = self.target.destination
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(destination, flags, 0o644)
+        os.ftruncate(self._descriptor, self.offset)
+        if self.in_one_piece:
+            return
+        try:
+            os.posix_fallocate(self._descriptor, self.offset, self.size - self.offset)
+        except OSError as error:
+            os.ftruncate(self._descriptor, self.offset)
+            if error.errno not in _NO_PREALLOCATION:
+                raise
+
+    @property
+    def opened(self) -> bool:
+        """Say whether the file is open."""
+        return self._descriptor >= 0
+
+    def write(self, segment: Segment) -> None:
+        """Put what a segment received on its place, and have the kernel begin to write it out.
+
+        Raises:
+            OSError: the disk is full or broken.
+        """
+        view, start = segment.view[: segment.received], segment.start
+        written = 0
+        while written < len(view):
+            written += os.pwrite(self._descriptor, view[written:], start + written)
+        kernel.start_writeback(self._descriptor, start, len(view))
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            # Whatever close could report was reported by the sync before it, or is lost with a file
+            # that is not finished.
+            with suppress(OSError):
+                os.close(descriptor)
+
+
+def disk_fault(error: OSError | HostFault) -> AttemptFault:
+    """Return what a refusal of the filesystem means for an attempt."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    number = cause.errno if isinstance(cause, OSError) else None
+    name = errno.errorcode.get(number or 0, "unknown error")
+    if number in _FULL:
+        return AttemptFault(Reason.INSUFFICIENT_CAPACITY, f"the disk is full: {name}")
+    return AttemptFault(Reason.SOURCE_UNAVAILABLE, f"the node's disk failed: {name}")

@@ -1,0 +1,220 @@
+"""What is left to do in an attempt, shared by its threads under one lock.
+
+Files are worked on in the order of the attempt; a later file is begun only while an earlier one has
+no segment to give. Three kinds of threads wait here, each for its own news: fetchers for a segment
+or a buffer, the hasher for the segment that comes next in some file, the keeper for things to do on
+disk. Nothing here touches disk or network.
+
+`engine` owns one per attempt. Rules: NS-DL-14, NS-DL-17.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+from gpustack_delivery.node.downloading.answers import Body
+from gpustack_delivery.node.downloading.fetching import Fetcher
+from gpustack_delivery.node.downloading.files import SEGMENT_BYTES, Buffers, File, Piece
+from gpustack_delivery.node.downloading.limits import Abandoned, Limits
+from gpustack_delivery.ports import Clock
+
+Task: TypeAlias = Callable[[], None]
+OPEN_FILES: Final = 16
+"""Files of several segments that are worked on at once."""
+
+
+class Work:
+    """One attempt's bookkeeping; every method is thread-safe."""
+
+    def __init__(self, files: Iterable[File], limits: Limits, clock: Clock) -> None:
+        self._limits = limits
+        self._clock = clock
+        lock = threading.Lock()
+        self._for_fetchers = threading.Condition(lock)
+        self._for_hasher = threading.Condition(lock)
+        self._for_keeper = threading.Condition(lock)
+        self._waiting: deque[File] = deque(files)
+        self._begun: list[File] = []
+        self._open = 0
+        self._buffers = Buffers()
+        self._hashable: deque[File] = deque()
+        self._tasks: deque[Task] = deque()
+        self._fetchers = 0
+        self._hashing = True
+        self._news = False
+        self._fault: Exception | None = None
+        self.pieces = sum(-(-(file.size - file.offset) // SEGMENT_BYTES) for file in self._waiting)
+
+    @property
+    def fault(self) -> Exception | None:
+        """Return what ended the attempt, None while nothing has."""
+        return self._fault
+
+    def over(self) -> bool:
+        """Say whether the attempt ends without being complete."""
+        return self._fault is not None
+
+    def fail(self, fault: Exception) -> None:
+        """End the attempt; the first fault is the one that is told."""
+        with self._for_keeper:
+            self._fault = self._fault or fault
+            self._wake_all()
+
+    def wake(self) -> None:
+        """Have everyone look again: a limit has changed."""
+        with self._for_keeper:
+            self._wake_all()
+
+    # What fetchers call.
+
+    def enter(self) -> bool:
+        """Count a fetcher in; False when there is nothing left for it to fetch."""
+        with self._for_keeper:
+            if self.over() or not (self._waiting or self._begun):
+                return False
+            self._fetchers += 1
+            return True
+
+    def leave(self) -> None:
+        """Count a fetcher out."""
+        with self._for_keeper:
+            self._fetchers -= 1
+            self._wake_all()
+
+    def take(self, fetcher: Fetcher) -> Piece | None:
+        """Return the next segment with a buffer under it; None when there is no more to fetch."""
+        with self._for_fetchers:
+            while not self.over():
+                piece = self._next(fetcher)
+                if piece is not None:
+                    return piece
+                if not self._waiting and not self._begun:
+                    return None
+                self._clock.wait(self._for_fetchers, None)
+            return None
+
+    def pause(self, seconds: float) -> None:
+        """Wait before the next try.
+
+        Raises:
+            Abandoned: the attempt is over.
+        """
+        until = self._clock.monotonic() + seconds
+        with self._for_fetchers:
+            while not self.over():
+                left = until - self._clock.monotonic()
+                if left <= 0:
+                    return
+                self._clock.wait(self._for_fetchers, left)
+        raise Abandoned
+
+    def accepted(self, file: File, body: Body) -> None:
+        """Note that a source answers with a file's content: more of it may be asked for."""
+        with self._for_fetchers:
+            if file.accepted(body):
+                self._for_fetchers.notify_all()
+
+    def arrived(self, piece: Piece) -> None:
+        """Hand a segment that is on disk to the hasher."""
+        with self._for_hasher:
+            if piece.file.arrived(piece):
+                self._hashable.append(piece.file)
+                self._for_hasher.notify()
+            self._for_fetchers.notify_all()
+
+    def dropped(self, piece: Piece) -> None:
+        """Take back a segment that needs no hashing: it brought nothing, or a whole small file."""
+        with self._for_fetchers:
+            piece.file.dropped()
+            self._take_back(piece)
+
+    # What the hasher calls.
+
+    def next_to_hash(self) -> Piece | None:
+        """Wait for the next segment in byte order of any file; None when no more will come."""
+        with self._for_hasher:
+            while True:
+                if self._hashable:
+                    piece = self._hashable.popleft().next_to_hash()
+                    if piece is not None:
+                        return piece
+                elif self._fetchers == 0 and (self.over() or not (self._waiting or self._begun)):
+                    return None
+                else:
+                    self._clock.wait(self._for_hasher, None)
+
+    def hasher_left(self) -> None:
+        """Note that nothing more will be hashed."""
+        with self._for_keeper:
+            self._hashing = False
+            self._wake_all()
+
+    def hashed(self, piece: Piece) -> None:
+        """Note that the hash has passed a segment; its buffer is free again."""
+        with self._for_hasher:
+            file = piece.file
+            file.offset += piece.segment.received
+            if file.has_next_to_hash:
+                self._hashable.append(file)
+            if file.offset == file.size:
+                self._open -= 1
+            self._take_back(piece)
+
+    # What the keeper calls, and what it is told.
+
+    def later(self, task: Task) -> None:
+        """Have the keeper do something on disk."""
+        with self._for_keeper:
+            self._tasks.append(task)
+            self._for_keeper.notify()
+
+    def tasks(self, patience_seconds: float) -> list[Task] | None:
+        """Wait for something to do, or for news; None when all is done."""
+        with self._for_keeper:
+            if not (self._tasks or self._news or self._ended()):
+                self._clock.wait(self._for_keeper, patience_seconds)
+            self._news = False
+            tasks = list(self._tasks)
+            self._tasks.clear()
+            return None if not tasks and self._ended() else tasks
+
+    def _next(self, fetcher: Fetcher) -> Piece | None:
+        room = self._buffers.lent < self._limits.share_segments
+        for file in self._begun:
+            if file.continues(fetcher):
+                # It holds a request open, so it must not wait for others' buffers for ever.
+                return self._hand_out(file) if room or file.idle else None
+        if not room:
+            return None
+        begun = next((file for file in self._begun if file.may_take(fetcher)), None)
+        if begun is None:
+            if not self._waiting or self._open >= OPEN_FILES:
+                return None
+            begun = self._waiting.popleft()
+            self._begun.append(begun)
+            self._open += 0 if begun.in_one_piece else 1
+        return self._hand_out(begun)
+
+    def _hand_out(self, file: File) -> Piece:
+        piece = file.take(self._buffers.lend())
+        if file.all_taken:
+            self._begun.remove(file)
+            if not self._waiting and not self._begun:
+                self._for_fetchers.notify_all()  # the others can go home
+        return piece
+
+    def _take_back(self, piece: Piece) -> None:
+        keep = self._buffers.lent <= self._limits.share_segments
+        self._buffers.take_back(piece.buffer, keep=keep)
+        self._for_fetchers.notify_all()
+
+    def _ended(self) -> bool:
+        return not self._fetchers and not self._hashing
+
+    def _wake_all(self) -> None:
+        self._news = True
+        for condition in (self._for_fetchers, self._for_hasher, self._for_keeper):
+            condition.notify_all()
