@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from gpustack_delivery.node.downloading.cancellation import Cancellation
 from gpustack_delivery.node.downloading.engine import Downloader, resumable_bytes
+from gpustack_delivery.node.downloading.files import Shape
 from gpustack_delivery.node.downloading.ledger import Target
 from gpustack_delivery.node.downloading.limits import Limits
 
-__all__ = ["Cancellation", "Downloader", "Limits", "Target", "resumable_bytes"]
+__all__ = ["Cancellation", "Downloader", "Limits", "Shape", "Target", "resumable_bytes"]

@@ -20,7 +20,6 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from gpustack_delivery.adapters.hashing import Hashing
 from gpustack_delivery.adapters.http import Http
@@ -33,15 +32,13 @@ from gpustack_delivery.node.downloading.fetching import (
     Segment,
     Terms,
 )
-from gpustack_delivery.node.downloading.files import File, Piece, disk_fault
+from gpustack_delivery.node.downloading.files import File, Piece, Shape, disk_fault
 from gpustack_delivery.node.downloading.keeping import Keeper
 from gpustack_delivery.node.downloading.ledger import Checkpoint, Ledger, Target
 from gpustack_delivery.node.downloading.limits import Abandoned, Limits
 from gpustack_delivery.node.downloading.work import Task, Work
 from gpustack_delivery.ports import Clock, Disk
 from gpustack_delivery.redaction import Token
-
-CHECKPOINT_BYTES: Final = 64 << 20
 
 
 class Downloader:
@@ -50,16 +47,24 @@ class Downloader:
     Args:
         http: how requests are made; a new configuration takes a new `Downloader`.
         limits: the node's, shared by every download.
+        shape: how finely files are cut.
     """
 
     def __init__(
-        self, http: Http, limits: Limits, clock: Clock, disk: Disk, hashing: Hashing
+        self,
+        http: Http,
+        limits: Limits,
+        clock: Clock,
+        disk: Disk,
+        hashing: Hashing,
+        shape: Shape = Shape(),  # noqa: B008 - frozen
     ) -> None:
         self._http = http
         self._limits = limits
         self._clock = clock
         self._disk = disk
         self._hashing = hashing
+        self._shape = shape
 
     def fetch(
         self,
@@ -85,7 +90,8 @@ class Downloader:
         """
         ledger = Ledger(state)
         files = self._plan(targets, ledger)
-        work = Work((f for f in files if f.offset < f.size), self._limits, self._clock)
+        unfinished = (file for file in files if file.offset < file.size)
+        work = Work(unfinished, self._limits, self._clock, self._shape)
         terms = Terms(
             http=self._http,
             limits=self._limits,
@@ -95,7 +101,7 @@ class Downloader:
             credential=credential,
             received=received,
         )
-        crew = _Crew(work, terms, Keeper(ledger, self._disk))
+        crew = _Crew(work, terms, Keeper(ledger, self._disk), self._shape.checkpoint_bytes)
         with self._limits.taking_part(work.wake), cancellation.attached(crew.cancel):
             crew.run(files)
         if work.fault is not None:
@@ -112,16 +118,15 @@ class Downloader:
             if entry.path in finished:
                 continue
             checkpoint = ledger.checkpoint(target)
-            hasher = None
+            hasher, offset = None, 0
             if checkpoint is not None:
+                offset = checkpoint.offset
                 hasher = self._hashing.resume(
-                    checkpoint.state, entry.algorithm, entry.size_bytes, checkpoint.offset
+                    checkpoint.state, entry.algorithm, entry.size_bytes, offset
                 )
-            if checkpoint is not None and hasher is not None:
-                files.append(File(target, hasher, checkpoint.offset))
-            else:
-                hasher = self._hashing.start(entry.algorithm, entry.size_bytes)
-                files.append(File(target, hasher, 0))
+            if hasher is None:
+                hasher, offset = self._hashing.start(entry.algorithm, entry.size_bytes), 0
+            files.append(File(target, hasher, offset, self._shape.segment_bytes))
         return files
 
 
@@ -141,7 +146,8 @@ def resumable_bytes(targets: Sequence[Target], state: Path) -> int:
 class _Crew:
     """The threads of one attempt."""
 
-    def __init__(self, work: Work, terms: Terms, keeper: Keeper) -> None:
+    def __init__(self, work: Work, terms: Terms, keeper: Keeper, checkpoint_bytes: int) -> None:
+        self._checkpoint_bytes = checkpoint_bytes
         self._work = work
         self._terms = terms
         self._keeper = keeper
@@ -209,7 +215,7 @@ class _Crew:
             self._work.hashed(piece)
             if file.offset == file.size:
                 self._settle(file)
-            elif file.offset - file.noted >= CHECKPOINT_BYTES:
+            elif file.offset - file.noted >= self._checkpoint_bytes:
                 state = file.hasher.save()
                 if state is not None:
                     file.noted = file.offset

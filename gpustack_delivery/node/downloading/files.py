@@ -26,15 +26,23 @@ from gpustack_delivery.node.downloading.answers import Body
 from gpustack_delivery.node.downloading.fetching import Fetcher, Segment, Source
 from gpustack_delivery.node.downloading.ledger import Target
 
-SEGMENT_BYTES: Final = 8 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_PREALLOCATION: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How finely files are cut: bytes of a segment, and of hashed content between checkpoints."""
+
+    segment_bytes: int = 8 << 20
+    checkpoint_bytes: int = 64 << 20
 
 
 class Buffers:
     """Page-aligned memory for segments, reused within an attempt and freed with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, segment_bytes: int) -> None:
+        self._segment_bytes = segment_bytes
         self._free: deque[memoryview] = deque()
         self.lent = 0
 
@@ -43,7 +51,7 @@ class Buffers:
         self.lent += 1
         if self._free:
             return self._free.pop()
-        return memoryview(mmap(-1, SEGMENT_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS))
+        return memoryview(mmap(-1, self._segment_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS))
 
     def take_back(self, buffer: memoryview, *, keep: bool) -> None:
         """Accept a segment's memory back, to lend it again or to free it."""
@@ -68,9 +76,11 @@ class File:
         target: what it must become.
         hasher: has seen the first `offset` bytes.
         offset: how many bytes are on disk and hashed.
+        segment_bytes: how the rest is cut.
     """
 
-    def __init__(self, target: Target, hasher: Hasher, offset: int) -> None:
+    def __init__(self, target: Target, hasher: Hasher, offset: int, segment_bytes: int) -> None:
+        self._segment_bytes = segment_bytes
         self.target = target
         self.hasher = hasher
         self.offset = offset
@@ -94,7 +104,12 @@ class File:
     @property
     def in_one_piece(self) -> bool:
         """Say whether the file is fetched, hashed and written by one thread in one go."""
-        return self.offset == 0 and self.size <= SEGMENT_BYTES
+        return self.offset == 0 and self.size <= self._segment_bytes
+
+    @property
+    def pieces(self) -> int:
+        """Return how many segments are not yet taken."""
+        return -(-(self.size - self._taken) // self._segment_bytes)
 
     @property
     def all_taken(self) -> bool:
@@ -121,7 +136,7 @@ class File:
     def take(self, buffer: memoryview) -> Piece:
         """Hand out the next segment."""
         start = self._taken
-        self._taken = min(start + SEGMENT_BYTES, self.size)
+        self._taken = min(start + self._segment_bytes, self.size)
         self._in_flight += 1
         segment = Segment(self._source, start, buffer[: self._taken - start])
         return Piece(self, segment, buffer)

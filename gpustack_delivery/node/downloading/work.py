@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from gpustack_delivery.node.downloading.answers import Body
 from gpustack_delivery.node.downloading.fetching import Fetcher
-from gpustack_delivery.node.downloading.files import SEGMENT_BYTES, Buffers, File, Piece
+from gpustack_delivery.node.downloading.files import Buffers, File, Piece, Shape
 from gpustack_delivery.node.downloading.limits import Abandoned, Limits
 from gpustack_delivery.ports import Clock
 
@@ -29,7 +29,7 @@ OPEN_FILES: Final = 16
 class Work:
     """One attempt's bookkeeping; every method is thread-safe."""
 
-    def __init__(self, files: Iterable[File], limits: Limits, clock: Clock) -> None:
+    def __init__(self, files: Iterable[File], limits: Limits, clock: Clock, shape: Shape) -> None:
         self._limits = limits
         self._clock = clock
         lock = threading.Lock()
@@ -39,14 +39,14 @@ class Work:
         self._waiting: deque[File] = deque(files)
         self._begun: list[File] = []
         self._open = 0
-        self._buffers = Buffers()
+        self._buffers = Buffers(shape.segment_bytes)
         self._hashable: deque[File] = deque()
         self._tasks: deque[Task] = deque()
         self._fetchers = 0
         self._hashing = True
         self._news = False
         self._fault: Exception | None = None
-        self.pieces = sum(-(-(file.size - file.offset) // SEGMENT_BYTES) for file in self._waiting)
+        self.pieces = sum(file.pieces for file in self._waiting)
 
     @property
     def fault(self) -> Exception | None:
