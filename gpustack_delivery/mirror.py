@@ -62,6 +62,7 @@ class Mirror(Generic[Record]):
         self._changed = threading.Condition()
         self._records: dict[Key, Record] = {}
         self._listeners: list[Listener[Record]] = []
+        self._when_synced: list[Callable[[], None]] = []
         self._synced = False
         self._stopping = False
         self._watch: Watch | None = None
@@ -104,6 +105,11 @@ class Mirror(Generic[Record]):
         """Tell a listener of every change from now on; before `start`, of every object."""
         with self._changed:
             self._listeners.append(listener)
+
+    def when_synced(self, call: Callable[[], None]) -> None:
+        """Have a function called once, on the mirror's thread, when the first list is complete."""
+        with self._changed:
+            self._when_synced.append(call)
 
     def wait_synced(self, seconds: float) -> bool:
         """Wait for the first complete list; False if it did not come in time, or `stop` did."""
@@ -170,6 +176,9 @@ class Mirror(Generic[Record]):
         with self._changed:
             self._synced = True
             self._changed.notify_all()
+            calls, self._when_synced = self._when_synced, []
+        for call in calls:
+            call()
 
     def _follow(self) -> bool:
         """Apply a watch's changes until it ends; say whether it brought any."""

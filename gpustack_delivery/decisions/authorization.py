@@ -115,7 +115,7 @@ def lies_in(target: str, directory: PurePosixPath) -> bool:
     """Say whether an absolute path lies below a directory, `.` and `..` worked out on paper."""
     # normpath keeps two leading slashes apart from one; for a target they mean the same.
     plain = PurePosixPath("/" + os.path.normpath(target).lstrip("/"))
-    return target.startswith("/") and directory in plain.parents
+    return target.startswith("/") and "\0" not in target and directory in plain.parents
 
 
 def _judge_volume(request: MountRequest, kubelet: KubeletDirectory) -> None:

@@ -29,10 +29,12 @@ from gpustack_delivery.vocabulary.node_store import (
     ModelState,
     Status,
 )
+from gpustack_delivery.vocabulary.wire import format_time
 
 PROGRESS_SECONDS: Final = 30.0
 PROGRESS_PERCENT: Final = 5
 _HOUR: Final = 3600
+_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 MEANING: Final = {
     Reason.INVALID_REQUEST: "the node's configuration cannot be executed",
@@ -70,6 +72,38 @@ class Facts:
 def failure_message(reason: Reason, detail: str) -> str:
     """Return the public text of a failure: what its reason means, and a tenant-free detail."""
     return f"{MEANING[reason]}: {detail}" if detail else MEANING[reason]
+
+
+def progress_message(digest: str, received_bytes: int, size_bytes: int | None) -> str:
+    """Return the answer to a mount whose content is on its way; None is a size not yet listed.
+
+    Figures have one decimal: every new text is a new event on the Pod.
+    """
+    if size_bytes is None:
+        return f"materializing {_short(digest)}: listing the files"
+    received, size = _amount(received_bytes), _amount(size_bytes)
+    return f"materializing {_short(digest)}: {received} of {size} received"
+
+
+def backoff_message(digest: str, reason: Reason, message: str, retry_at: float) -> str:
+    """Return the answer to a mount of a digest that failed and waits for its next attempt."""
+    return (
+        f"materializing {_short(digest)} failed, {reason}: {message}; "
+        f"next attempt at {format_time(retry_at)}"
+    )
+
+
+def _short(digest: str) -> str:
+    return digest[: len("sha256:") + 12]
+
+
+def _amount(size_bytes: int) -> str:
+    """Return a size in binary units, cut to one decimal: a part never reads as the whole."""
+    if size_bytes < 1024:
+        return f"{size_bytes} B"
+    power = min((size_bytes.bit_length() - 1) // 10, len(_UNITS))
+    tenths = size_bytes * 10 // 1024**power
+    return f"{tenths // 10}.{tenths % 10} {_UNITS[power - 1]}"
 
 
 def content(facts: Facts, stored: Conditions, *, now: float) -> Status:

@@ -166,6 +166,7 @@ def test_a_symlinked_kubelet_directory_is_accepted() -> None:
         ("/a/b/..", False),
         ("/a/b/c/../..", False),
         ("a/b/c", False),
+        ("/a/b/c\0", False),
         ("", False),
     ],
 )

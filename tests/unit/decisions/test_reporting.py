@@ -10,8 +10,10 @@ import pytest
 from gpustack_delivery.decisions.reporting import (
     MEANING,
     Facts,
+    backoff_message,
     content,
     failure_message,
+    progress_message,
     worth_writing,
 )
 from gpustack_delivery.errors import Reason
@@ -150,3 +152,30 @@ def test_progress_waits_for_its_thresholds_and_nothing_else_does(
 ) -> None:
     """30 seconds and 5 percent for progress; at once for every other difference."""
     assert worth_writing(before, after, seconds_since_write=seconds) is write
+
+
+@pytest.mark.parametrize(
+    ("received", "size", "text"),
+    [
+        (0, None, "listing the files"),
+        (0, 0, "0 B of 0 B received"),
+        (1023, 1024, "1023 B of 1.0 KiB received"),
+        (2**31 + 2**27, 15 * 2**30, "2.1 GiB of 15.0 GiB received"),
+        (2**20 - 1, 2**20, "1023.9 KiB of 1.0 MiB received"),
+        (0, 2**70, "0 B of 1024.0 EiB received"),
+    ],
+)
+def test_progress_is_told_in_binary_units(received: int, size: int | None, text: str) -> None:
+    """One decimal, cut down, so that a part never reads as the whole."""
+    digest = "sha256:" + "0f3c" * 16
+    assert progress_message(digest, received, size) == f"materializing sha256:0f3c0f3c0f3c: {text}"
+
+
+def test_a_backoff_names_reason_meaning_and_next_attempt() -> None:
+    """What a person on call needs from the event alone."""
+    message = failure_message(Reason.SOURCE_UNAVAILABLE, "HTTP 503")
+    text = backoff_message("sha256:" + "ab" * 32, Reason.SOURCE_UNAVAILABLE, message, 0.0)
+    assert text == (
+        "materializing sha256:abababababab failed, SourceUnavailable: no source delivered the "
+        "content: HTTP 503; next attempt at 1970-01-01T00:00:00Z"
+    )

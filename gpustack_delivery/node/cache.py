@@ -1,0 +1,124 @@
+"""The cache root: one directory that belongs to one plugin, and how it is laid out.
+
+    layout                            names the format; any other content and the root is left alone
+    published/<hex>/marker            what makes a tree a published one
+    published/<hex>/manifest.json     the listing it was checked against
+    published/<hex>/tree/             what Pods mount: files 0444, directories 0555
+    partial/<hex>/<attempt>/          a download: tree/ and the engine's state/
+    trash/<hex>-<nanoseconds>/        being deleted
+    ledger/refs/, ledger/digests/     references, and what is remembered of a digest
+
+`<hex>` is the digest without its algorithm. A root that holds anything else is refused before a
+byte of it is touched, and a second plugin on the same root is refused by a lock that the kernel
+releases with the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from gpustack_delivery.errors import ConfigurationFault, HostFault
+from gpustack_delivery.node.records import write_durably
+from gpustack_delivery.ports import Disk
+from gpustack_delivery.vocabulary.manifest import is_digest
+
+LAYOUT: Final = b"gpustack-model-store v1\n"
+# What a fresh filesystem, or a start that was cut short, may have left in an otherwise empty root.
+_HARMLESS: Final = frozenset({"lost+found", "layout.tmp"})
+
+
+class CacheRoot:
+    """The paths of a cache, opened for one plugin at a time."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self.published = path / "published"
+        self.partial = path / "partial"
+        self.trash = path / "trash"
+        self.references = path / "ledger" / "refs"
+        self.digests = path / "ledger" / "digests"
+        self._disk = disk
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Check the root, lay it out if it is empty, and take it.
+
+        Raises:
+            ConfigurationFault: it holds something else, is in use, or cannot be used; it is
+            untouched.
+        """
+        try:
+            self._check()
+            self._take()
+            for directory in (self.published, self.partial, self.trash):
+                directory.mkdir(mode=0o755, exist_ok=True)
+            for directory in (self.references, self.digests):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (OSError, HostFault) as error:
+            self.close()
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigurationFault(
+                f"the cache root {self.path} cannot be used: {reason}"
+            ) from error
+
+    def close(self) -> None:
+        """Give the root up; safe twice."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _check(self) -> None:
+        self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        layout = self.path / "layout"
+        if layout.is_file():
+            if layout.read_bytes() != LAYOUT:
+                raise ConfigurationFault(
+                    f"the cache root {self.path} has another layout than this version's; it is "
+                    "left untouched: name an empty directory, or move this one away"
+                )
+            return
+        foreign = sorted({entry.name for entry in self.path.iterdir()} - _HARMLESS)
+        if foreign:
+            raise ConfigurationFault(
+                f"the cache root {self.path} is not empty and is no model cache (it holds "
+                f"{foreign[0]!r}); it is left untouched: name an empty directory"
+            )
+        write_durably(layout, LAYOUT, self._disk, mode=0o644)
+
+    def _take(self) -> None:
+        self._lock = os.open(self.path / "layout", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise ConfigurationFault(
+                f"the cache root {self.path} is in use by another model manager"
+            ) from None
+
+
+def digest_of(name: str) -> str | None:
+    """Return the digest that a directory or file name stands for, or None for a foreign name."""
+    digest = f"sha256:{name}"
+    return digest if is_digest(digest) else None
+
+
+def hex_of(digest: str) -> str:
+    """Return the name under which a digest's files lie."""
+    return digest.removeprefix("sha256:")
+
+
+def delete_tree(path: Path) -> None:
+    """Delete a directory and everything below it, write-protected directories included.
+
+    Symlinks are removed, never followed.
+
+    Raises:
+        OSError: something could not be deleted; the rest stays for another try.
+    """
+    for directory, _, _ in os.walk(path):
+        Path(directory).chmod(0o700)
+    shutil.rmtree(path)

@@ -1,0 +1,72 @@
+"""Small JSON files that survive a kill and a power cut: written whole or not at all.
+
+A record is written beside its place, synced, renamed over it, and its directory synced. Reading
+never raises for what stands in a file: one that is missing, cut or foreign reads as None, and its
+reader decides what the absence means. Markers, references and digest records are made of these.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from gpustack_delivery.errors import HostFault
+from gpustack_delivery.ports import Disk
+from gpustack_delivery.vocabulary.resources import Json
+
+_log = logging.getLogger(__name__)
+
+
+def write_record(path: Path, record: Json, disk: Disk, *, mode: int = 0o600) -> None:
+    """Write a record in one step that outlives a power cut.
+
+    Raises:
+        HostFault: the filesystem refused; the record that stood there before still does.
+    """
+    write_durably(path, msgspec.json.encode(record), disk, mode=mode)
+
+
+def write_durably(path: Path, content: bytes, disk: Disk, *, mode: int = 0o600) -> None:
+    """Write a small file in one step that outlives a power cut; see `write_record`."""
+    fresh = path.with_name(path.name + ".tmp")
+    try:
+        fresh.write_bytes(content)
+        fresh.chmod(mode)
+        disk.sync_file(fresh)
+        fresh.replace(path)
+        disk.sync_directory(path.parent)
+    except OSError as error:
+        raise HostFault(
+            f"a record cannot be written: {error.strerror}", detail=str(error)
+        ) from error
+
+
+def read_record(path: Path) -> Json | None:
+    """Return a record, or None if it is missing or is no JSON object."""
+    try:
+        record = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        _log.warning("record ignored: path=%s error=%s", path, error)
+        return None
+    if not isinstance(record, dict):
+        _log.warning("record ignored: path=%s error=not an object", path)
+        return None
+    return record
+
+
+def remove_record(path: Path, disk: Disk) -> None:
+    """Remove a record for good; one that is not there is no error.
+
+    Raises:
+        HostFault: the filesystem refused.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        disk.sync_directory(path.parent)
+    except OSError as error:
+        message = f"a record cannot be removed: {error.strerror}"
+        raise HostFault(message, detail=str(error)) from error

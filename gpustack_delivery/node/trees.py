@@ -1,0 +1,283 @@
+"""Published trees: how one comes to be, how long it stays, and what a mount may trust.
+
+A tree is published when its directory stands under `published/` with a marker that names its
+digest. It gets there in one rename, after every file, every directory and the marker are durable;
+whatever a kill leaves before that is a partial, and whatever it leaves after that is whole.
+
+A mount holds the digest from the moment it looks until its bind is done, and removal refuses what
+is held. Removal, too, is one rename, out into the trash; deleting comes after. Before a tree is
+mounted its files are compared with its own listing by size, kind and permission, so that a damaged
+one is delivered again instead.
+
+Rules: NS-MNT-05, NS-DL-19, NS-DL-20, NS-REF-02, NS-RES-11, NS-GC-06.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from gpustack_delivery.errors import HostFault
+from gpustack_delivery.node.cache import CacheRoot, delete_tree, digest_of, hex_of
+from gpustack_delivery.node.markers import (
+    Marker,
+    read_listing,
+    read_marker,
+    write_listing,
+    write_marker,
+)
+from gpustack_delivery.ports import Clock, Disk
+from gpustack_delivery.vocabulary.manifest import Manifest
+
+FILE_MODE: Final = 0o444
+DIRECTORY_MODE: Final = 0o555
+_TRASHED: Final = re.compile(r"/trash/([^/]+)/tree$")
+_log = logging.getLogger(__name__)
+
+
+class Trees:
+    """The published trees of one cache. Every method is safe from any thread."""
+
+    def __init__(self, root: CacheRoot, disk: Disk, clock: Clock) -> None:
+        self._root = root
+        self._disk = disk
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: Counter[str] = Counter()
+        self._markers: dict[str, Marker] = {}
+        self._manifests: dict[str, Manifest] = {}
+        self._serial = count()
+
+    def load(self) -> None:
+        """Read every marker, and clear what a publication that was cut left behind."""
+        found = {}
+        for directory in directories(self._root.published):
+            digest = digest_of(directory.name)
+            if digest is not None and (marker := read_marker(directory, digest)):
+                found[digest] = marker
+                clear(directory / "state")
+        with self._lock:
+            self._markers = found
+
+    def discard_strays(self, mounted: Set[str]) -> None:
+        """Take out what stands among the published trees and is none, unless it is mounted."""
+        for directory in directories(self._root.published):
+            digest = digest_of(directory.name)
+            with self._lock:
+                if digest in self._markers or digest in mounted:
+                    continue
+                _log.warning("not a published tree, taken out: path=%s", directory)
+                self._discard(directory)
+
+    def markers(self) -> tuple[Marker, ...]:
+        """Return the marker of every published tree."""
+        with self._lock:
+            return tuple(self._markers.values())
+
+    def has(self, digest: str) -> bool:
+        """Say whether a digest is published, without looking into its tree."""
+        with self._lock:
+            return digest in self._markers
+
+    @contextmanager
+    def hold(self, digest: str) -> Iterator[Path | None]:
+        """Yield the tree to mount, or None; while it is held it is not removed.
+
+        Raises:
+            HostFault: a damaged tree could not be set aside.
+        """
+        with self._lock:
+            self._held[digest] += 1
+        try:
+            yield self._sound_tree(digest)
+        finally:
+            with self._lock:
+                self._held[digest] -= 1
+
+    def manifest(self, digest: str) -> Manifest | None:
+        """Return the listing of a published tree, or None if none makes the digest."""
+        with self._lock:
+            known = self._manifests.get(digest)
+        if known is not None:
+            return known
+        manifest = read_listing(self._root.published / hex_of(digest), digest)
+        if manifest is not None:
+            with self._lock:
+                self._manifests[digest] = manifest
+        return manifest
+
+    def publish(self, workspace: Path, manifest: Manifest, marker: Marker) -> None:
+        """Make a verified download the published tree of its digest.
+
+        Args:
+            workspace: the attempt's directory, with every file whole under `tree/`.
+            manifest: the listing that the files were verified against.
+            marker: what the tree will say of itself.
+
+        Raises:
+            HostFault: the filesystem refused; the download stays a partial and can be resumed.
+        """
+        try:
+            self._seal(workspace / "tree")
+            write_listing(workspace, manifest, self._disk)
+            write_marker(workspace, marker, self._disk)
+            self._disk.sync_directory(workspace)
+            self._move_in(workspace, marker)
+        except OSError as error:
+            message = f"the download cannot be published: {error.strerror}"
+            raise HostFault(message, detail=str(error)) from error
+        # The engine's checkpoints travelled along, so that no moment existed without them or the
+        # tree.
+        clear(self._root.published / hex_of(manifest.digest) / "state")
+        with suppress(OSError):  # another attempt's leftovers stand there; the collector knows them
+            workspace.parent.rmdir()
+
+    def remove(self, digest: str, *, in_use: Callable[[str], bool]) -> bool:
+        """Take a tree out of the cache unless it is held or `in_use` says so; say whether it went.
+
+        Raises:
+            HostFault: the filesystem refused.
+        """
+        with self._lock:
+            if self._held[digest] or digest not in self._markers or in_use(digest):
+                return False
+            gone = self._move_out(digest)
+        clear(gone)
+        return True
+
+    def empty_trash(self, mounted_roots: Iterable[str]) -> None:
+        """Delete what was taken out, except what some mount still shows.
+
+        Args:
+            mounted_roots: the roots of all live mounts, as the mount table writes them.
+        """
+        shown = {match[1] for root in mounted_roots if (match := _TRASHED.search(root))}
+        for path in directories(self._root.trash):
+            if path.name not in shown:
+                clear(path)
+
+    def _sound_tree(self, digest: str) -> Path | None:
+        """Return the published tree if it is whole; set a damaged one aside."""
+        if not self.has(digest):
+            return None
+        directory = self._root.published / hex_of(digest)
+        damage = self._damage(digest, directory)
+        if not damage:
+            return directory / "tree"
+        _log.error("published tree is damaged, delivering again: digest=%s %s", digest, damage)
+        with self._lock:
+            if digest in self._markers:
+                self._move_out(digest)
+        return None
+
+    def _damage(self, digest: str, directory: Path) -> str:
+        """Return what is wrong with a published tree, "" if nothing is."""
+        if read_marker(directory, digest) is None:
+            return "its marker is missing or names another digest"
+        manifest = self.manifest(digest)
+        if manifest is None:
+            return "its listing is missing or makes another digest"
+        try:
+            return difference(directory / "tree", manifest)
+        except OSError as error:
+            return f"it cannot be read: {error}"
+
+    def _seal(self, tree: Path) -> None:
+        """Write-protect and sync every file, then every directory from the deepest up."""
+        folders, files = [tree], []
+        for directory, names, file_names in os.walk(tree):
+            folders += [Path(directory, name) for name in names]
+            files += [Path(directory, name) for name in file_names]
+        for path, kind in (
+            *((f, stat.S_ISDIR) for f in folders),
+            *((f, stat.S_ISREG) for f in files),
+        ):
+            if not kind(path.lstat().st_mode):
+                raise HostFault("the download holds something foreign", detail=str(path))
+        # All modes first: the first sync then carries them all, and the others have little to do.
+        for file in files:
+            file.chmod(FILE_MODE)
+        for file in files:
+            self._disk.sync_file(file)
+        for folder in sorted(folders, key=lambda path: len(path.parts), reverse=True):
+            folder.chmod(DIRECTORY_MODE)
+            self._disk.sync_directory(folder)
+
+    def _move_in(self, workspace: Path, marker: Marker) -> None:
+        target = self._root.published / hex_of(marker.digest)
+        with self._lock:
+            if target.exists():  # it has no sound marker, or nobody would have downloaded again
+                self._discard(target)
+            workspace.rename(target)
+            self._disk.sync_directory(self._root.published)
+            self._manifests.pop(marker.digest, None)
+            self._markers[marker.digest] = marker
+
+    def _move_out(self, digest: str) -> Path:
+        gone = self._discard(self._root.published / hex_of(digest))
+        self._markers.pop(digest, None)
+        self._manifests.pop(digest, None)
+        return gone
+
+    def _discard(self, path: Path) -> Path:
+        gone = self._root.trash / f"{path.name}-{int(self._clock.now() * 1e9)}-{next(self._serial)}"
+        try:
+            path.rename(gone)
+            self._disk.sync_directory(path.parent)
+        except FileNotFoundError:
+            _log.warning("a tree vanished by another hand: path=%s", path)
+        except OSError as error:
+            message = f"a tree cannot be taken out: {error.strerror}"
+            raise HostFault(message, detail=str(error)) from error
+        return gone
+
+
+def difference(tree: Path, manifest: Manifest) -> str:
+    """Return how a tree differs from its listing in names, kinds, sizes and modes; "" if it does
+    not.
+
+    Raises:
+        OSError: the tree cannot be read.
+    """
+    sizes = {entry.path: entry.size_bytes for entry in manifest.entries}
+    start = len(str(tree)) + 1
+    if tree.lstat().st_mode != stat.S_IFDIR | DIRECTORY_MODE:
+        return "its top directory's mode has changed"
+    pending = [str(tree)]
+    while pending:
+        with os.scandir(pending.pop()) as listing:
+            for found in listing:
+                facts = found.stat(follow_symlinks=False)
+                if facts.st_mode == stat.S_IFDIR | DIRECTORY_MODE:
+                    pending.append(found.path)
+                elif facts.st_mode != stat.S_IFREG | FILE_MODE:
+                    return f"a file's or directory's mode has changed: {found.path}"
+                elif sizes.pop(found.path[start:], None) != facts.st_size:
+                    return f"a file is foreign or its size has changed: {found.path}"
+    return f"a file is missing: {next(iter(sizes))!r}" if sizes else ""
+
+
+def directories(parent: Path) -> list[Path]:
+    """Return the directories in a directory, by name; none for one that is missing."""
+    try:
+        return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+    except FileNotFoundError:
+        return []
+
+
+def clear(path: Path) -> None:
+    """Delete a directory if it is there; what cannot be deleted now is said and left for later."""
+    try:
+        if path.exists():
+            delete_tree(path)
+    except OSError as error:
+        _log.warning("cannot delete, will try again: path=%s error=%s", path, error)
