@@ -1,9 +1,9 @@
-"""Whether an address can be used at all: hub endpoints, proxies and object names.
+"""Whether an address can be used at all: hub endpoints, proxies, repositories, object names.
 
 Each check returns what is wrong, in words for the person who wrote the value, or "" when nothing
 is. It never repeats the value: a proxy may hold a password.
 
-Rules: OP-SET-01, NS-FR-01.
+Rules: OP-SET-01, NS-FR-01, AR-RES-04.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 _MAX_LENGTH: Final = 2048
+_REPOSITORY_PART: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
@@ -52,6 +53,14 @@ def object_name_fault(name: str) -> str:
     if _OBJECT_NAME.fullmatch(name) and ".." not in name:
         return ""
     return "must be an object's name: lowercase letters, digits, '-' and '.'"
+
+
+def is_repository(name: str) -> bool:
+    """Say whether a text names a hub's repository: `NAME` or `OWNER/NAME`."""
+    parts = name.split("/")
+    return len(parts) <= 2 and all(
+        _REPOSITORY_PART.fullmatch(part) and "--" not in part and ".." not in part for part in parts
+    )
 
 
 def plain_text_fault(text: str) -> str:

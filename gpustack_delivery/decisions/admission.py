@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpustack_delivery.decisions.addresses import object_name_fault
+from gpustack_delivery.decisions.addresses import is_repository, object_name_fault
 from gpustack_delivery.vocabulary.artifact import (
     ClaimSource,
     HubKind,
@@ -41,7 +41,6 @@ BOUND_TOKEN: Final = "the plugin's token must be bound to its Pod"  # noqa: S105
 OWN_NODE: Final = "the plugin writes only the status of the node its Pod runs on"
 
 _SOURCES: Final = ("huggingFace", "modelScope", "persistentVolumeClaim", "image")
-_PART: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _IMAGE: Final = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
 _MAX_PATTERNS: Final = 32
 _MAX_PATTERN_LENGTH: Final = 256
@@ -132,7 +131,7 @@ def _judge_source(source: Source, *, image_volumes: bool) -> list[Denial]:
 def _judge_hub(source: HubSource) -> list[Denial]:
     where = f"spec.source.{source.hub}"
     denials = []
-    if not _is_repository(source.repository):
+    if not is_repository(source.repository):
         message = (
             "must be NAME or OWNER/NAME, each of at most 96 letters, digits, '_', '-' and '.', "
             "without '--' and '..', beginning and ending with a letter, a digit or '_'"
@@ -263,13 +262,6 @@ def _wrong_node(node: str, store_name: str) -> str:
 def _shown(text: Any) -> str:
     """Return a name as a message may hold it: short, and without control characters."""
     return ascii(str(text))[1:-1][:253] or "nobody"
-
-
-def _is_repository(repository: str) -> bool:
-    parts = repository.split("/")
-    return len(parts) <= 2 and all(
-        _PART.fullmatch(part) and "--" not in part and ".." not in part for part in parts
-    )
 
 
 def _is_one_word(text: str) -> bool:

@@ -34,6 +34,12 @@ def count(entries: Iterable[ModelEntry]) -> NodeCounts:
     )
 
 
+def progress_step(entry: ModelEntry) -> tuple[ModelState, int]:
+    """Return all of an entry that counts can show: its state, and the last step it passed."""
+    downloading = entry.state is ModelState.DOWNLOADING
+    return entry.state, int(_percent(entry)) // STEP_PERCENT if downloading else 0
+
+
 def _percent(entry: ModelEntry) -> float:
     """Return how far a download is; one whose size is not known yet is at its beginning."""
     if not entry.size_bytes:

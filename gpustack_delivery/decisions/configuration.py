@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from gpustack_delivery.decisions import settings as judged
 from gpustack_delivery.decisions.addresses import endpoint_fault, object_name_fault, proxy_fault
+from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.vocabulary import settings
 from gpustack_delivery.vocabulary.grants import ModelStore
 from gpustack_delivery.vocabulary.node_store import (
@@ -94,6 +95,19 @@ def merge(
     return Merged(spec, tuple(parts.faults))
 
 
+def hub_access(values: Mapping[str, str]) -> HubAccess:
+    """Return how the worker itself reaches the hubs.
+
+    Raises:
+        ConfigurationFault: a Setting of it is invalid; the message names it.
+    """
+    parts = _Parts(values)
+    access = _hub_access(parts, None)
+    if access is None:
+        raise ConfigurationFault("; ".join(parts.faults))
+    return access
+
+
 def check(spec: Spec) -> tuple[str, ...]:
     """Say everything that keeps a spec from being executed; empty when nothing does."""
     low, high = spec.watermarks.low_percent, spec.watermarks.high_percent
@@ -152,8 +166,8 @@ class _Parts:
         try:
             return compute()
         except ValueError as fault:
-            kept = "has no valid value yet" if last is None else "keeps its last valid value"
-            self.faults.append(f"{name}: {fault}; the node {kept}")
+            kept = "there is no valid value yet" if last is None else "the last valid value stays"
+            self.faults.append(f"{name}: {fault}; {kept}")
             return last
 
     def setting(

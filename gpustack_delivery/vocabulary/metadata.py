@@ -6,6 +6,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from gpustack_delivery.vocabulary.resources import Json
+from gpustack_delivery.vocabulary.wire import present
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerReference:
+    """Whose object this is: it goes when its owners are gone."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """Read an owner reference."""
+        return cls(
+            wire.get("apiVersion", ""),
+            wire.get("kind", ""),
+            wire.get("name", ""),
+            wire.get("uid", ""),
+            bool(wire.get("controller")),
+        )
+
+    def to_wire(self) -> Json:
+        """Write an owner reference."""
+        named = {"apiVersion": self.api_version, "kind": self.kind, "name": self.name}
+        return named | {"uid": self.uid} | present({"controller": self.controller})
+
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
@@ -19,6 +49,7 @@ class Metadata:
     terminating: bool = False
     finalizers: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    owners: tuple[OwnerReference, ...] = ()
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> Self:
@@ -33,6 +64,9 @@ class Metadata:
             terminating=bool(metadata.get("deletionTimestamp")),
             finalizers=tuple(metadata.get("finalizers") or ()),
             labels=dict(metadata.get("labels") or {}),
+            owners=tuple(
+                OwnerReference.from_wire(owner) for owner in metadata.get("ownerReferences") or ()
+            ),
         )
 
     @property

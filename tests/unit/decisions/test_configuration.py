@@ -6,8 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from gpustack_delivery.decisions.configuration import check, merge, read_thresholds, winner
+from gpustack_delivery.decisions.configuration import (
+    check,
+    hub_access,
+    merge,
+    read_thresholds,
+    winner,
+)
 from gpustack_delivery.decisions.settings import effective
+from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.vocabulary import settings
 from gpustack_delivery.vocabulary.grants import ModelStore
 from gpustack_delivery.vocabulary.node_store import (
@@ -101,7 +108,7 @@ def test_bad_setting_keeps_the_last_valid_value(
     assert check(merged.spec) == ()
     (fault,) = merged.faults
     assert said in fault
-    assert "keeps its last valid value" in fault
+    assert "the last valid value stays" in fault
     assert "secret" not in fault
     fresh = merge(DEFAULTS, [], GPU, None, stored).spec
     assert fresh is not None
@@ -194,3 +201,10 @@ def test_what_is_no_configuration(answer: object) -> None:
     """An answer without a configuration is a failed read."""
     with pytest.raises(ValueError, match="kubeletconfig"):
         read_thresholds(answer)
+
+
+def test_worker_reaches_the_hubs_by_the_same_settings() -> None:
+    """The worker's own access is the Settings', and a bad one is named."""
+    assert hub_access(DEFAULTS) == DEFAULT_SPEC.hub
+    with pytest.raises(ConfigurationFault, match="huggingface-endpoint: must be an absolute"):
+        hub_access(DEFAULTS | {settings.HUGGING_FACE_ENDPOINT.name: "hf"})

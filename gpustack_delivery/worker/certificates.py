@@ -1,0 +1,185 @@
+"""The worker's serving certificate: where it comes from, and how it is replaced without a restart.
+
+Three sources, the first that is configured: a directory with `tls.crt`, `tls.key` and perhaps
+`ca.crt`, as certificate managers mount it; a Secret that the worker's replicas share, made by the
+first of them; or one made in memory. `refresh` looks at the source again, and a connection accepted
+after it shows the new certificate.
+
+What the worker makes is signed by an authority whose key is thrown away: it vouches for this one
+certificate only.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import ssl
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from gpustack_delivery.errors import AlreadyExists, ConfigurationFault, DeliveryError, NotFound
+from gpustack_delivery.httpd.certificates import Authority, KeyPair, server_context
+from gpustack_delivery.ports import Kube
+from gpustack_delivery.vocabulary.resources import SECRETS
+
+_CERTIFICATE: Final = "tls.crt"
+_KEY: Final = "tls.key"
+_CA: Final = "ca.crt"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate with its key, and the CA certificates (PEM) that clients verify it by."""
+
+    pair: KeyPair
+    ca_pem: str
+
+
+class Source(Protocol):
+    """Where certificates come from."""
+
+    def read(self) -> Identity:
+        """Return the certificate as it is now.
+
+        Raises:
+            ConfigurationFault: there is none that could be used.
+            ApiFault: the API server does not give it.
+        """
+
+
+class Directory:
+    """A mounted directory; without a `ca.crt` the certificate must vouch for itself."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> Identity:
+        """Read the files."""
+        try:
+            certificate = (self._path / _CERTIFICATE).read_text()
+            key = (self._path / _KEY).read_text()
+            authority = self._path / _CA
+            ca_pem = authority.read_text() if authority.exists() else certificate
+        except (OSError, UnicodeDecodeError) as error:
+            message = (
+                f"the certificate directory {self._path} must hold readable tls.crt and tls.key"
+            )
+            raise ConfigurationFault(message, detail=str(error)) from None
+        return Identity(KeyPair(certificate, key), ca_pem)
+
+
+class SharedSecret:
+    """A Secret of the operator namespace: the first replica makes it, every replica serves it."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str, hosts: Sequence[str]) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._hosts = hosts
+
+    def read(self) -> Identity:
+        """Read the Secret, or make it."""
+        try:
+            return self._decode(self._kube.get(SECRETS, self._name, self._namespace))
+        except NotFound:
+            made = made_in_memory(self._hosts)
+        try:
+            self._kube.create(SECRETS, self._encode(made), self._namespace)
+        except AlreadyExists:
+            return self._decode(self._kube.get(SECRETS, self._name, self._namespace))
+        return made
+
+    def _encode(self, identity: Identity) -> dict[str, Any]:
+        texts = {
+            _CERTIFICATE: identity.pair.certificate_pem,
+            _KEY: identity.pair.key_pem,
+            _CA: identity.ca_pem,
+        }
+        return {
+            "apiVersion": SECRETS.api_version,
+            "kind": SECRETS.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "type": "kubernetes.io/tls",
+            "data": {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()},
+        }
+
+    def _decode(self, secret: Mapping[str, Any]) -> Identity:
+        data = secret.get("data") or {}
+        try:
+            certificate, key, ca_pem = (
+                base64.b64decode(data[key], validate=True).decode()
+                for key in (_CERTIFICATE, _KEY, _CA)
+            )
+        except (KeyError, TypeError, binascii.Error, UnicodeDecodeError):
+            raise ConfigurationFault(
+                f"the Secret {self._name} holds no certificate; delete it, and the worker makes one"
+            ) from None
+        return Identity(KeyPair(certificate, key), ca_pem)
+
+
+class InMemory:
+    """A certificate of this very process."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._identity = made_in_memory(hosts)
+
+    def read(self) -> Identity:
+        """Return the certificate."""
+        return self._identity
+
+
+def made_in_memory(hosts: Sequence[str]) -> Identity:
+    """Make a certificate for hosts, and the authority that vouches for it."""
+    authority = Authority("gpustack-delivery webhooks")
+    return Identity(authority.issue(hosts[0][:64], hosts), authority.certificate_pem)
+
+
+class ServingCertificate:
+    """The certificate a server shows, kept up to date by `refresh`.
+
+    Raises:
+        ConfigurationFault: the source has none that could be used.
+        ApiFault: the API server does not give it.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._identity = source.read()
+        try:
+            self.context = server_context(self._identity.pair)
+        except (ssl.SSLError, ValueError) as error:
+            message = "the webhook certificate and its key cannot be used together"
+            raise ConfigurationFault(message, detail=str(error)) from None
+
+    @property
+    def ca_pem(self) -> str:
+        """The CA certificates that clients verify the server by."""
+        return self._identity.ca_pem
+
+    def refresh(self) -> None:
+        """Take a replaced certificate into service; one that cannot be used changes nothing."""
+        try:
+            identity = self._source.read()
+            if identity == self._identity:
+                return
+            _load(self.context, identity.pair)
+        except (DeliveryError, ssl.SSLError, OSError, ValueError) as error:
+            _log.warning("the certificate stays as it is: %s", error)
+            return
+        self._identity = identity
+        _log.info("the replaced certificate is in service")
+
+
+def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
+    server_context(pair)  # a pair that does not fit must fail before the serving context is touched
+    with tempfile.TemporaryDirectory(prefix="gpustack-tls-") as private:
+        certificate, key = Path(private, _CERTIFICATE), Path(private, _KEY)
+        certificate.write_text(pair.certificate_pem)
+        key.write_text(pair.key_pem)
+        context.load_cert_chain(certificate, key)

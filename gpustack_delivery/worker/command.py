@@ -1,0 +1,110 @@
+"""`gpustack-delivery worker`: the worker as a process, from its flags to its signals."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import threading
+from pathlib import Path
+
+from gpustack_delivery.adapters.host import SystemClock
+from gpustack_delivery.adapters.kube import SERVICE_ACCOUNT, connect
+from gpustack_delivery.errors import ConfigurationFault
+from gpustack_delivery.redaction import Token
+from gpustack_delivery.worker.operator import Worker
+from gpustack_delivery.worker.options import WorkerOptions
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add = parser.add_argument
+    add("--namespace", required=True, help="the operator namespace")
+    add(
+        "--model-manager-service-account",
+        required=True,
+        metavar="NAME",
+        help="the node plugin's ServiceAccount in the operator namespace",
+    )
+    add("--kubeconfig", default="", metavar="FILE", help="default: the Pod's service account")
+    add("--host", default="0.0.0.0", metavar="ADDRESS", help="listen here (default: everywhere)")  # noqa: S104 - webhooks are called from the control plane
+    add(
+        "--webhook-port",
+        default="9443",
+        metavar="PORT",
+        help="webhooks, metrics and health (default: 9443)",
+    )
+    add(
+        "--webhook-service",
+        default="gpustack-delivery-worker",
+        metavar="NAME",
+        help="the Service in front of the worker, and its Lease",
+    )
+    add(
+        "--webhook-configuration",
+        default="",
+        metavar="NAME",
+        help="webhook configurations to keep trusting the worker's certificate",
+    )
+    add(
+        "--certificate-directory",
+        default="",
+        metavar="DIR",
+        help="serve DIR/tls.crt with DIR/tls.key, read again when they change",
+    )
+    add(
+        "--token-file",
+        default=str(SERVICE_ACCOUNT / "token"),
+        metavar="FILE",
+        help="the worker's own token, for an API server that serves no SelfSubjectReview",
+    )
+    add("--log-level", default="info", help=f"one of {', '.join(_LEVELS)} (default: info)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the worker until it is told to stop."""
+    if args.log_level not in _LEVELS:
+        raise ConfigurationFault(f"--log-level must be one of {', '.join(_LEVELS)}")
+    options = _options(args)
+    logging.basicConfig(
+        level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stopping.set())
+    kube = connect(args.kubeconfig)
+    worker = Worker(options, SystemClock(), kube)
+    try:
+        worker.start()
+        stopping.wait()
+    finally:
+        worker.stop()
+        kube.close()
+    return 0
+
+
+def _options(args: argparse.Namespace) -> WorkerOptions:
+    token_file = Path(args.token_file)
+    directory = args.certificate_directory
+    port = args.webhook_port
+    if not (port.isascii() and port.isdigit() and len(port) <= 5):
+        raise ConfigurationFault("--webhook-port must be a whole number from 0 to 65535")
+    return WorkerOptions(
+        namespace=args.namespace,
+        model_manager_service_account=args.model_manager_service_account,
+        host=args.host,
+        webhook_port=int(port),
+        webhook_service=args.webhook_service,
+        webhook_configuration=args.webhook_configuration,
+        certificate_directory=Path(directory) if directory else None,
+        own_token=lambda: _read_token(token_file),
+    )
+
+
+def _read_token(path: Path) -> Token | None:
+    try:
+        return Token(path.read_text(encoding="ascii").strip())
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,104 @@
+"""The API as a leader: reads always, writes only while leading.
+
+A pass that began before the Lease was lost may end after it; without this its write would meet the
+next leader's.
+
+Rule: NS-OWN-04.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpustack_delivery.errors import Unreachable
+from gpustack_delivery.ports import Kube, Page, Watch
+from gpustack_delivery.vocabulary.resources import Json, Resource
+
+
+class FencedKube:
+    """A `ports.Kube` that refuses to write when `leading` says no."""
+
+    def __init__(self, kube: Kube, leading: Callable[[], bool]) -> None:
+        self._kube = kube
+        self._leading = leading
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
+        """Return one object."""
+        return self._kube.get(resource, name, namespace)
+
+    def list_page(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        continue_token: str = "",
+    ) -> Page:
+        """Return one page of a collection."""
+        return self._kube.list_page(
+            resource,
+            namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            continue_token=continue_token,
+        )
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        resource_version: str,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> Watch:
+        """Open a watch."""
+        return self._kube.watch(
+            resource,
+            namespace,
+            resource_version=resource_version,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        )
+
+    def get_raw(self, path: str, *, timeout_seconds: float) -> bytes:
+        """Return the body of a path."""
+        return self._kube.get_raw(path, timeout_seconds=timeout_seconds)
+
+    def create(self, resource: Resource, body: Json, namespace: str = "") -> Json:
+        """Create an object."""
+        return self._writer().create(resource, body, namespace)
+
+    def update(self, resource: Resource, body: Json, *, subresource: str = "") -> Json:
+        """Replace an object."""
+        return self._writer().update(resource, body, subresource=subresource)
+
+    def apply(
+        self, resource: Resource, body: Json, *, field_manager: str, subresource: str = ""
+    ) -> Json:
+        """Apply a partial object."""
+        return self._writer().apply(
+            resource, body, field_manager=field_manager, subresource=subresource
+        )
+
+    def merge_patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Json,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+    ) -> Json:
+        """Patch an object."""
+        return self._writer().merge_patch(resource, name, patch, namespace, subresource=subresource)
+
+    def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
+        """Delete an object."""
+        self._writer().delete(resource, name, namespace, uid=uid)
+
+    def _writer(self) -> Kube:
+        if not self._leading():
+            raise Unreachable("this replica no longer leads; the next leader takes this up")
+        return self._kube

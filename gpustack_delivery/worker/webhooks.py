@@ -1,0 +1,217 @@
+"""The webhooks: AdmissionReview in, verdict out.
+
+One handler serves every path below `/validate` and `/mutate`; what is judged, and by which rule,
+the review itself says. A review this worker has no rule for is refused with a word on the
+configuration that sent it: letting it pass would make a guard look present that is not.
+
+Rules: AR-RES-01..06, NS-OWN-12..18.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from gpustack_delivery.decisions.admission import (
+    BoundPod,
+    Denial,
+    PodFacts,
+    Requester,
+    default_revision,
+    judge_artifact,
+    judge_artifact_status,
+    judge_artifact_update,
+    judge_bound_pod,
+    judge_store_status,
+)
+from gpustack_delivery.decisions.cluster import mounts_images
+from gpustack_delivery.errors import ApiFault, NotFound
+from gpustack_delivery.httpd import Request, Response
+from gpustack_delivery.ports import Kube
+from gpustack_delivery.vocabulary.resources import GROUP, PODS, Json
+
+_REVIEW_VERSION: Final = "admission.k8s.io/v1"
+_VERSION_SECONDS: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class ReviewObserver(Protocol):
+    """Hears of every review, for the metrics."""
+
+    def reviewed(self, resource: str, result: str) -> None:
+        """Note one review."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principals:
+    """Who may write which status: the usernames, and where the plugin's Pods live."""
+
+    worker: str
+    plugin: str
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One admission request, as far as a rule looks at it."""
+
+    uid: str
+    resource: str
+    subresource: str
+    operation: str
+    name: str
+    requester: Requester
+    new: Mapping[str, Any] = field(default_factory=dict)
+    old: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_wire(cls, wire: Any) -> Review:
+        """Read an AdmissionReview.
+
+        Raises:
+            ValueError: it is none, or not of the version we speak.
+        """
+        request = wire.get("request") if isinstance(wire, dict) else None
+        if not isinstance(request, dict) or wire.get("apiVersion") != _REVIEW_VERSION:
+            raise ValueError(f"the body must be an AdmissionReview of {_REVIEW_VERSION}")
+        resource, user = request.get("resource") or {}, request.get("userInfo") or {}
+        extra = {key: tuple(values) for key, values in (user.get("extra") or {}).items()}
+        known = resource.get("group") == GROUP
+        return cls(
+            uid=request.get("uid", ""),
+            resource=resource.get("resource", "") if known else "",
+            subresource=request.get("subResource") or "",
+            operation=request.get("operation", ""),
+            name=request.get("name") or "",
+            requester=Requester(user.get("username", ""), extra),
+            new=request.get("object") or {},
+            old=request.get("oldObject") or {},
+        )
+
+    @property
+    def target(self) -> str:
+        """Return resource and subresource as RBAC writes them."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+class Webhooks:
+    """Judges reviews; safe on any number of threads."""
+
+    def __init__(self, kube: Kube, principals: Principals, observer: ReviewObserver) -> None:
+        self._kube = kube
+        self._principals = principals
+        self._observer = observer
+        self._rules: Mapping[tuple[str, str], Callable[[Review], tuple[Denial, ...]]] = {
+            ("modelartifacts", "CREATE"): self._judge_artifact,
+            ("modelartifacts", "UPDATE"): lambda review: judge_artifact_update(
+                review.old.get("spec") or {}, review.new.get("spec") or {}
+            ),
+            ("modelartifacts/status", "UPDATE"): lambda review: judge_artifact_status(
+                review.requester, self._principals.worker
+            ),
+            ("nodemodelstores/status", "UPDATE"): self._judge_store_status,
+        }
+
+    def handle(self, request: Request) -> Response:
+        """Answer one request to a path below `/validate` or `/mutate`."""
+        if request.method != "POST":
+            return _plain(405, "webhooks are called with POST", [("Allow", "POST")])
+        try:
+            review = Review.from_wire(json.loads(request.body))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            message = str(error) if type(error) is ValueError else "the body is no AdmissionReview"
+            return _plain(400, message)
+        if request.path.startswith("/mutate"):
+            return _answer(review, self._mutate(review))
+        return _answer(review, self._validate(review))
+
+    def _mutate(self, review: Review) -> Json:
+        self._observer.reviewed(review.target or "other", "allowed")
+        patch = default_revision(dict(review.new.get("spec") or {}))
+        if review.target != "modelartifacts" or not patch:
+            return {"allowed": True}
+        encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+        return {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
+
+    def _validate(self, review: Review) -> Json:
+        target = review.target or "other"
+        rule = self._rules.get((target, review.operation))
+        if rule is None:
+            self._observer.reviewed(target, "failed")
+            message = (
+                f"this worker has no rule for {review.operation} of {target}: remove it from the "
+                "webhook configuration, or run a worker that has"
+            )
+            return _refused(400, "BadRequest", message)
+        try:
+            denials = rule(review)
+        except ApiFault as fault:
+            _log.warning("a review of %s failed: %s %s", target, fault, fault.detail)
+            self._observer.reviewed(target, "failed")
+            return _refused(500, "InternalError", f"the worker cannot judge this now: {fault}")
+        self._observer.reviewed(target, "denied" if denials else "allowed")
+        return _denied(review, denials) if denials else {"allowed": True}
+
+    def _judge_artifact(self, review: Review) -> tuple[Denial, ...]:
+        spec = review.new.get("spec") or {}
+        of_image = bool((spec.get("source") or {}).get("image"))
+        return judge_artifact(spec, image_volumes=of_image and self._mounts_images())
+
+    def _mounts_images(self) -> bool:
+        """Ask the cluster for its version; one that does not answer counts as too old."""
+        try:
+            version = json.loads(self._kube.get_raw("/version", timeout_seconds=_VERSION_SECONDS))
+        except (ApiFault, ValueError):
+            return False
+        return mounts_images(version)
+
+    def _judge_store_status(self, review: Review) -> tuple[Denial, ...]:
+        verdict = judge_store_status(review.requester, review.name, self._principals.plugin)
+        if not isinstance(verdict, BoundPod):
+            return verdict
+        return judge_bound_pod(verdict, self._find_pod(verdict.name), review.name)
+
+    def _find_pod(self, name: str) -> PodFacts | None:
+        """Look a Pod up, not in a copy: the plugin's Pod may be younger than any copy."""
+        try:
+            pod = self._kube.get(PODS, name, self._principals.namespace)
+        except NotFound:
+            return None
+        metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+        return PodFacts(metadata.get("uid", ""), spec.get("nodeName", ""))
+
+
+def _denied(review: Review, denials: tuple[Denial, ...]) -> Json:
+    message = "; ".join(f"{denial.message} ({denial.field})" for denial in denials)
+    causes = [
+        {"reason": "FieldValueInvalid", "message": denial.message, "field": denial.field}
+        for denial in denials
+    ]
+    details = {"name": review.name, "group": GROUP, "kind": review.resource, "causes": causes}
+    answer = _refused(422, "Invalid", message)
+    answer["status"]["details"] = details
+    return answer
+
+
+def _refused(code: int, reason: str, message: str) -> Json:
+    status = {"code": code, "reason": reason, "status": "Failure", "message": message}
+    return {"allowed": False, "status": status}
+
+
+def _answer(review: Review, verdict: Json) -> Response:
+    body = {
+        "apiVersion": _REVIEW_VERSION,
+        "kind": "AdmissionReview",
+        "response": {"uid": review.uid} | verdict,
+    }
+    return Response(200, [("Content-Type", "application/json")], json.dumps(body).encode())
+
+
+def _plain(code: int, message: str, headers: list[tuple[str, str]] | None = None) -> Response:
+    content = [("Content-Type", "text/plain; charset=utf-8"), *(headers or [])]
+    return Response(code, content, f"{message}\n".encode())
