@@ -80,13 +80,18 @@ class Running:
         """Say whether the fetch has ended."""
         return not self._thread.is_alive()
 
-    def finish(self, step_seconds: float = 0.5) -> None:
-        """Move time until the fetch has ended, and raise what it raised."""
+    def outcome(self, step_seconds: float = 0.5) -> Exception | None:
+        """Move time until the fetch has ended, and return what it raised."""
         while not self.done:
             self._site.clock.advance(step_seconds)
         self._thread.join()
-        if self.fault is not None:
-            raise self.fault
+        return self.fault
+
+    def finish(self) -> None:
+        """Move time until the fetch has ended, and raise what it raised."""
+        fault = self.outcome()
+        if fault is not None:
+            raise fault
 
 
 class Site:

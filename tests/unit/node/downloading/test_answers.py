@@ -9,7 +9,7 @@ import pytest
 
 from gpustack_delivery.errors import AttemptFault, Reason
 from gpustack_delivery.redaction import Token
-from tests.unit.node.site import SEGMENT, Site, pattern
+from tests.unit.node.downloading.site import SEGMENT, Site, pattern
 from tests.unit.origin import HANG_UP, Handler, Origin, Seen, Wire
 
 Serve = Callable[[Handler], tuple[Site, Origin]]

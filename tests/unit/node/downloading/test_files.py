@@ -12,7 +12,7 @@ import pytest
 
 from gpustack_delivery.adapters.host import KernelDisk
 from gpustack_delivery.errors import AttemptFault, Reason
-from tests.unit.node.site import CHECKPOINT, SEGMENT, Site, entry, pattern
+from tests.unit.node.downloading.site import CHECKPOINT, SEGMENT, Site, entry, pattern
 from tests.unit.origin import Handler, Origin, Seen, Wire
 
 Serve = Callable[[Handler], tuple[Site, Origin]]

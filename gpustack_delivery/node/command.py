@@ -1,0 +1,105 @@
+"""`gpustack-delivery model-manager`: the node plugin as a process, from flags to signals."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Final
+
+from gpustack_delivery.adapters.host import KernelDisk, KernelMounts, SystemClock
+from gpustack_delivery.adapters.kube import connect
+from gpustack_delivery.errors import ConfigurationFault
+from gpustack_delivery.node.plugin import Plugin, PluginOptions, World
+from gpustack_delivery.vocabulary.resources import DRIVER_NAME
+
+KUBELET_DIR: Final = "/var/lib/kubelet"
+CACHE_ROOT: Final = "/var/lib/gpustack/models"
+NAMESPACE: Final = "gpustack-system"
+_LEVELS: Final = ("debug", "info", "warning", "error")
+_PEER_AUTHENTICATIONS: Final = ("token", "none")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add = parser.add_argument
+    node = os.environ.get("KUBERNETES_NODE_NAME", "")
+    namespace = os.environ.get("KUBERNETES_POD_NAMESPACE", "") or NAMESPACE
+    add("--node-name", default=node, metavar="NAME", help="the Node; or $KUBERNETES_NODE_NAME")
+    add("--namespace", default=namespace, help="the operator's; or $KUBERNETES_POD_NAMESPACE")
+    add("--kubelet-dir", default=KUBELET_DIR, metavar="DIR", help="default: %(default)s")
+    add("--cache-root", default=CACHE_ROOT, metavar="DIR", help="default: %(default)s")
+    add("--csi-socket", default="", metavar="FILE", help="default: under the kubelet directory")
+    add("--host", default="0.0.0.0", metavar="ADDRESS", help="default: everywhere")  # noqa: S104 - probes and scrapers come from outside the Pod
+    add("--secure-port", default="32444", metavar="PORT", help="HTTPS port (default: %(default)s)")
+    add("--kubeconfig", default="", metavar="FILE", help="default: the Pod's service account")
+    add("--log-level", default="info", help=f"one of {', '.join(_LEVELS)} (default: info)")
+    add("--peer-sync-port", default="0", metavar="PORT", help="0 switches peer sync off")
+    add("--peer-sync-auth", default="token", metavar="MODE", help="token or none")
+    add("--peer-sync-service-account", default="", metavar="NAME", help="whose tokens count")
+    add("--peer-sync-max-serving-streams", default="8", metavar="N", help="1 to 1024")
+    add("--peer-sync-streams-per-source", default="4", metavar="N", help="1 to 64")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the plugin until it is told to stop."""
+    if args.log_level not in _LEVELS:
+        raise ConfigurationFault(f"--log-level must be one of {', '.join(_LEVELS)}")
+    options = options_of(args)
+    logging.basicConfig(
+        level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stopping.set())
+    kube = connect(args.kubeconfig)
+    world = World(SystemClock(), kube, KernelMounts(), KernelDisk())
+    try:
+        plugin = Plugin(options, world)
+        plugin.start()
+        try:
+            stopping.wait()
+        finally:
+            plugin.stop()
+    finally:
+        kube.close()
+    return 0
+
+
+def options_of(args: argparse.Namespace) -> PluginOptions:
+    """Return the options that the flags name.
+
+    Raises:
+        ConfigurationFault: a flag cannot be used; the message names it.
+    """
+    whole_number("--peer-sync-max-serving-streams", args.peer_sync_max_serving_streams, 1, 1024)
+    whole_number("--peer-sync-streams-per-source", args.peer_sync_streams_per_source, 1, 64)
+    if args.peer_sync_auth not in _PEER_AUTHENTICATIONS:
+        raise ConfigurationFault(f"--peer-sync-auth must be token or none: {args.peer_sync_auth!r}")
+    kubelet = Path(args.kubelet_dir)
+    default_socket = kubelet / "plugins" / DRIVER_NAME / "csi.sock"
+    return PluginOptions(
+        node_name=args.node_name,
+        kubelet_dir=kubelet,
+        cache_root=Path(args.cache_root),
+        csi_socket=Path(args.csi_socket) if args.csi_socket else default_socket,
+        secure_port=whole_number("--secure-port", args.secure_port, 0, 65535),
+        namespace=args.namespace,
+        host=args.host,
+        peer_sync_port=whole_number("--peer-sync-port", args.peer_sync_port, 0, 65535),
+    )
+
+
+def whole_number(flag: str, text: str, least: int, most: int) -> int:
+    """Return a flag's value as a number within its bounds.
+
+    Raises:
+        ConfigurationFault: it is no such number.
+    """
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else -1
+    if not least <= number <= most:
+        raise ConfigurationFault(f"{flag} must be a whole number from {least} to {most}: {text!r}")
+    return number

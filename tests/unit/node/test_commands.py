@@ -1,0 +1,101 @@
+"""The commands: every bad flag is one clear error, and the registrar registers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import grpc
+import pytest
+
+from gpustack_delivery.csi_wire import pluginregistration_pb2, pluginregistration_pb2_grpc
+from gpustack_delivery.errors import ConfigurationFault
+from gpustack_delivery.node import command, registrar_command
+from gpustack_delivery.node.registrar import Registrar
+from tests.unit.node.stage import Stage
+
+
+def parsed(*flags: str) -> argparse.Namespace:
+    """Return the plugin's arguments."""
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return parser.parse_args(flags)
+
+
+def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's name comes from the environment of the Pod."""
+    monkeypatch.setenv("KUBERNETES_NODE_NAME", "node-a")
+    monkeypatch.delenv("KUBERNETES_POD_NAMESPACE", raising=False)
+    options = command.options_of(parsed())
+    assert options.node_name == "node-a"
+    assert options.namespace == "gpustack-system"
+    assert options.kubelet_dir == Path("/var/lib/kubelet")
+    assert options.cache_root == Path("/var/lib/gpustack/models")
+    assert options.csi_socket == Path("/var/lib/kubelet/plugins/model.csi.gpustack.ai/csi.sock")
+    assert (options.secure_port, options.peer_sync_port) == (32444, 0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--node-name", ""], "--node-name"),
+        (["--namespace", ""], "namespace"),
+        (["--kubelet-dir", "relative"], "--kubelet-dir"),
+        (["--cache-root", "relative"], "--cache-root"),
+        (["--cache-root", "/"], "--cache-root"),
+        (["--csi-socket", "csi.sock"], "--csi-socket"),
+        (["--secure-port", "x"], "--secure-port"),
+        (["--secure-port", "65536"], "--secure-port"),
+        (["--secure-port", "-1"], "--secure-port"),
+        (["--peer-sync-port", "1"], "--peer-sync-port"),
+        (["--peer-sync-port", "70000"], "--peer-sync-port"),
+        (["--peer-sync-auth", "mtls"], "--peer-sync-auth"),
+        (["--peer-sync-max-serving-streams", "0"], "--peer-sync-max-serving-streams"),
+        (["--peer-sync-streams-per-source", "65"], "--peer-sync-streams-per-source"),
+        (["--log-level", "loud"], "--log-level"),
+    ],
+)
+def test_a_bad_flag_is_one_line_that_names_it(flags: list[str], named: str) -> None:
+    """Before anything is touched."""
+    with pytest.raises(ConfigurationFault, match=named) as caught:
+        command.run(parsed("--node-name", "node-a", "--namespace", "ns", *flags))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("flag", ["--csi-address", "--plugins-registry", "--registration-path"])
+def test_a_registrar_needs_absolute_paths(flag: str) -> None:
+    """Each flag is named."""
+    parser = argparse.ArgumentParser()
+    registrar_command.add_arguments(parser)
+    with pytest.raises(ConfigurationFault, match=flag):
+        registrar_command.run(parser.parse_args([flag, "relative"]))
+
+
+@pytest.fixture
+def registry(stage: Stage) -> Path:
+    """Return kubelet's plugins_registry beside a running plugin."""
+    stage.start()
+    directory = stage.kubelet / "plugins_registry"
+    directory.mkdir()
+    return directory
+
+
+def test_the_registrar_announces_the_driver_and_takes_it_back(stage: Stage, registry: Path) -> None:
+    """Kubelet's two calls, and the socket gone afterwards."""
+    registrar = Registrar(stage.socket, registry)
+    registrar.start()
+    path = registry / "model.csi.gpustack.ai-reg.sock"
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        stub = pluginregistration_pb2_grpc.RegistrationStub(channel)
+        info = stub.GetInfo(pluginregistration_pb2.InfoRequest(), timeout=10)
+        assert (info.type, info.name) == ("CSIPlugin", "model.csi.gpustack.ai")
+        assert (info.endpoint, list(info.supported_versions)) == (str(stage.socket), ["1.0.0"])
+        refusal = pluginregistration_pb2.RegistrationStatus(plugin_registered=False, error="no")
+        stub.NotifyRegistrationStatus(refusal, timeout=10)
+        assert registrar.refused == "no"
+        accepted = pluginregistration_pb2.RegistrationStatus(plugin_registered=True)
+        stub.NotifyRegistrationStatus(accepted, timeout=10)
+        assert registrar.refused == ""
+    registrar.stop()
+    registrar.stop()
+    assert not path.exists()
