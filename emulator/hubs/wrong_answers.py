@@ -17,6 +17,11 @@ from emulator.hubs.faults import Strike
 from emulator.hubs.replies import Reply
 from gpustack_delivery.httpd import Request, Response
 
+_PAGE = (
+    "<!DOCTYPE html>\n<html><head><title>Sign in to continue</title></head>\n"
+    "<body><h1>Sign in to continue</h1><p>This network needs you to sign in first.</p></body>"
+).ljust(627) + "</html>\n"
+
 
 class AnyAnswer:
     """A fault that every answer can have."""
@@ -55,12 +60,7 @@ class HtmlPage(AnyAnswer):
     """A proxy's or captive portal's page where something else was expected."""
 
     status: int = 200
-    body: str = (
-        "<!DOCTYPE html>\n<html><head><title>Sign in to continue</title></head>\n<body>"
-        "<h1>Sign in to continue</h1><p>This network needs you to sign in first.</p>"
-        + "<!-- padding -->" * 27
-        + "</body></html>\n"
-    )
+    body: str = _PAGE
 
     def spoil(self, strike: Strike) -> Response:
         """Return the page."""

@@ -18,6 +18,7 @@ from emulator.clock import ManualClock
 from emulator.hubs import HuggingFaceHub
 
 PATIENCE_SECONDS = 10.0
+DATA = bytes(range(256)) * 4000
 
 
 @dataclass(frozen=True)
@@ -98,3 +99,20 @@ def hub(clock: ManualClock) -> Iterator[HuggingFaceHub]:
     """Serve an empty hub over plain HTTP, on the test's clock."""
     with ExitStack() as stack:
         yield stack.enter_context(HuggingFaceHub(clock=clock))
+
+
+def with_model(hub: HuggingFaceHub) -> HuggingFaceHub:
+    """Give a hub one repository with a large file, which is `DATA`, and two small ones."""
+    hub.add_repository("org/model", {"model.bin": DATA, "config.json": b"{}", "sub/a.txt": b"a"})
+    return hub
+
+
+def content_url(hub: HuggingFaceHub) -> str:
+    """Return a signed URL of the large file."""
+    url = f"{hub.url}/org/model/resolve/main/model.bin"
+    return ask(url, "HEAD").headers["location"]
+
+
+def tree_url(hub: HuggingFaceHub) -> str:
+    """Return the listing's URL."""
+    return f"{hub.url}/api/models/org/model/tree/main?recursive=true"
