@@ -1,15 +1,18 @@
 """How the suite looks at an implementation, one observer a boundary, and none of them from inside.
 
 - csi: `CsiSocket` calls the plugin as kubelet does and keeps code and message.
+- api: `ApiAs` speaks to the API server over HTTP as somebody in particular.
 - http: `read_metrics` and `fetch` ask the plugin's own port.
 - log: `LogTail` keeps what the implementation wrote while a world stood.
 - disk: `listing` and `holds_secret` read the cache root as files, and never ask what they are for.
 
-The api and hub boundaries are the emulator's client and its request log, used as they are.
+The hub's request log and, for the cluster's admin, the emulator's client are used as they are.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import ssl
 import stat
@@ -18,8 +21,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import grpc
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpustack_delivery.csi_wire import csi_pb2, csi_pb2_grpc
@@ -118,6 +123,43 @@ class _AnyStatus(urllib.request.HTTPErrorProcessor):
         return response
 
     https_response = http_response
+
+
+class ApiAs:
+    """The API server, spoken to over HTTP by the cluster's admin as if somebody else were asking.
+
+    Impersonation lets a test choose every word of the requester's identity, the extras of a bound
+    token included, as a real cluster lets its admin do.
+    """
+
+    def __init__(self, kubeconfig: Path, user: str, extra: Mapping[str, str]) -> None:
+        """Read the admin's kubeconfig; an empty `user` is the admin."""
+        config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        cluster = config["clusters"][0]["cluster"]
+        self._server: str = cluster["server"]
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self._context = ssl.create_default_context(cadata=authority)
+        self._headers = {
+            "Authorization": f"Bearer {config['users'][0]['user']['token']}",
+            "Content-Type": "application/json",
+        }
+        if user:
+            self._headers["Impersonate-User"] = user
+        for key, value in extra.items():
+            self._headers[f"Impersonate-Extra-{quote(key, safe='')}"] = value
+
+    def put(self, path: str, body: Mapping[str, Any]) -> tuple[int, str]:
+        """Replace an object; return the HTTP status, and the Status message of a refusal."""
+        request = urllib.request.Request(  # noqa: S310 - the emulated API server
+            self._server + path, json.dumps(body).encode(), self._headers, method="PUT"
+        )
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}),
+            urllib.request.HTTPSHandler(context=self._context),
+            _AnyStatus(),
+        )
+        with opener.open(request, timeout=_DEADLINE_SECONDS) as response:
+            return response.status, str(json.loads(response.read()).get("message", ""))
 
 
 @dataclass(frozen=True, slots=True)

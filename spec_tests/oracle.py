@@ -97,3 +97,9 @@ def pseudo_random(size_bytes: int, seed: int) -> bytes:
     blocks = -(-size_bytes // 32)
     stream = b"".join(hashlib.sha256(b"%d:%d" % (seed, block)).digest() for block in range(blocks))
     return stream[:size_bytes]
+
+
+def large(mebibytes: int, seed: int) -> bytes:
+    """Return many bytes quickly, no two mebibytes alike."""
+    block = pseudo_random(2**20 - 8, seed)
+    return b"".join(number.to_bytes(8, "big") + block for number in range(mebibytes))

@@ -117,8 +117,8 @@ def pytest_runtest_makereport(
         rule = registry.cite(identifier)
         report.sections.append((f"rule {rule.id} ({rule.doc})", rule.text))
     if call.when != "teardown":
-        world = getattr(item, "funcargs", {}).get("world")
-        report.sections.extend(world.evidence() if world is not None else ())
+        witness = getattr(item, "funcargs", {}).get("worlds")
+        report.sections.extend(witness.evidence() if witness is not None else ())
     said = issubclass(call.excinfo.type, (AssertionError, pytest.fail.Exception))
     kind = Outcome.FAILED if said else Outcome.SUITE_ERROR
     report.user_properties = [*report.user_properties, ("kind", kind.value)]

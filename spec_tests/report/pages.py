@@ -1,4 +1,4 @@
-"""Writes docs/rules: a page for each page of the contract, with homes, tests and verdicts.
+"""Writes docs/rules, a page for each page of the contract, and the ledger of the emulator.
 
     python -m spec_tests.report.pages docs
 
@@ -18,6 +18,7 @@ from typing import Final
 
 from spec_tests.homes import homes, tests
 from spec_tests.registry import Registry, Rule, load
+from spec_tests.report import ledger
 
 TITLES: Final[Mapping[str, str]] = {
     "node-store": "Node Model Store",
@@ -119,6 +120,9 @@ def main(arguments: Sequence[str]) -> int:
         verdicts = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     for name, content in render(_ROOT, load(), verdicts).items():
         (folder / name).write_text(content, encoding="utf-8")
+    emulator = folder.parent / "emulator.md"
+    page = ledger.fill(_ROOT, emulator.read_text(encoding="utf-8"))
+    emulator.write_text(page, encoding="utf-8")
     return 0
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from spec_tests import homes
 from spec_tests.registry import load, read_pending
-from spec_tests.report import pages
+from spec_tests.report import ledger, pages
 from tests.house.tree import ROOT, sources
 
 REGISTRY: Final = load()
@@ -65,11 +65,13 @@ def _git(git: str, *arguments: str) -> str:
 
 
 def test_the_pages_are_current() -> None:
-    """docs/rules is what `make docs` writes from the rules, the sources and the kept verdicts."""
+    """The generated pages are what `make docs` writes from rules, sources and kept verdicts."""
     folder = ROOT / "docs" / "rules"
     verdicts = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))
     for name, content in pages.render(ROOT, REGISTRY, verdicts).items():
         assert (folder / name).read_text(encoding="utf-8") == content, f"{name}: run make docs"
+    emulator = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
+    assert ledger.fill(ROOT, emulator) == emulator, "emulator.md: run make docs"
 
 
 def test_every_test_says_what_it_proves() -> None:

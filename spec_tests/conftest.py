@@ -1,0 +1,76 @@
+"""The fixtures of every spec test: a target, and worlds on it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from emulator.clock import SystemClock
+from spec_tests.plugin import ABOUT
+from spec_tests.report.writer import About
+from spec_tests.scenario import World
+from spec_tests.targets import Implementation
+from spec_tests.targets.in_process import InProcess
+from spec_tests.worlds import Shape
+
+
+@pytest.fixture(scope="session")
+def target(pytestconfig: pytest.Config, implementation: Implementation) -> InProcess:
+    """Give the chosen target, holding the implementation that conftest.py hands over."""
+    pytestconfig.stash[ABOUT] = About(
+        kind=InProcess.kind,
+        name=implementation.name,
+        version=implementation.version,
+        features=implementation.features,
+        command=shlex.join(["python", "-m", "pytest", *sys.argv[1:]]),
+        date=SystemClock().now(),
+    )
+    return InProcess(implementation)
+
+
+@pytest.fixture(autouse=True)
+def _features(request: pytest.FixtureRequest, target: InProcess) -> None:
+    """Leave out, as unsupported, a test of a feature that the implementation does not declare."""
+    for mark in request.node.iter_markers("feature"):
+        for name in mark.args:
+            if name not in target.implementation.features:
+                request.node.user_properties.append(("unsupported", f"feature {name}"))
+                pytest.skip(f"unsupported: {name}")
+
+
+class Builder:
+    """Builds worlds of any shape for one test."""
+
+    def __init__(self, target: InProcess, stack: ExitStack) -> None:
+        """Build on a target; the stack takes down what was built."""
+        self._target = target
+        self._stack = stack
+        self._built: list[World] = []
+
+    def __call__(self, **shape: Any) -> World:
+        """Build a world; the arguments are those of `Shape`."""
+        world = self._stack.enter_context(self._target.world(Shape(**shape)))
+        self._built.append(world)
+        return world
+
+    def evidence(self) -> list[tuple[str, str]]:
+        """Return what the worlds that were built look like now."""
+        return [section for world in self._built for section in world.evidence()]
+
+
+@pytest.fixture
+def worlds(target: InProcess) -> Iterator[Builder]:
+    """Build worlds of any shape, all taken down when the test ends."""
+    with ExitStack() as stack:
+        yield Builder(target, stack)
+
+
+@pytest.fixture
+def world(worlds: Builder) -> World:
+    """Give a world of one node with a plugin, in which the suite stands in for the worker."""
+    return worlds()

@@ -1,0 +1,66 @@
+"""How a world is built, and what a target gives it to stand on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from spec_tests.observe import LogTail
+from spec_tests.oracle import File, Tree, pseudo_random
+from spec_tests.targets import RunningPlugin
+
+TINY: Final = Tree(
+    (
+        File("config.json", b'{"hidden_size": 8}\n', lfs=False),
+        File("README.md", b"# tiny\n", lfs=False),
+        File("model.safetensors", pseudo_random(300_000, seed=1), lfs=True),
+        File("tokenizer/vocab.txt", pseudo_random(5_000, seed=2), lfs=False),
+    )
+)
+"""The repository that a test gets when it does not care which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a world is built.
+
+    `worker` starts the implementation's worker; without it the suite stands in. `plugins` starts a
+    plugin on every node.
+    """
+
+    nodes: tuple[str, ...] = ("node-a",)
+    worker: bool = False
+    plugins: bool = True
+    kubernetes: str = "1.30"
+    kernel_mounts: bool = False
+
+
+class Seat(Protocol):
+    """What a target gives a world to stand on."""
+
+    cluster: Any
+    hub: Any
+    log: LogTail
+    clock: Any
+    plugin_user: str
+    worker_user: str
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock and let everything come to rest."""
+
+    def start_plugin(self, node: Any) -> RunningPlugin:
+        """Start the plugin of an emulated node."""
+
+    def second_hub(self) -> Any:
+        """Add another hub, for what must not reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository on the emulated hub, its commit, and the tree the oracle knows it to hold."""
+
+    name: str
+    commit: str
+    tree: Tree
+    hub: Any
+    token: str = field(default="", repr=False)
