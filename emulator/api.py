@@ -92,9 +92,18 @@ class Api:
         clock: the time of creation times, timeouts and waits.
         steps: access, admission and patches; each left out allows everything, or tracks nothing.
         root_ca: PEM of the CA that every namespace's kube-root-ca.crt carries; "" for no such map.
+        controllers: collect garbage, empty namespaces and end CRDs in the background; without them
+            the server is as a kube-apiserver alone.
     """
 
-    def __init__(self, clock: Clock, steps: Steps | None = None, *, root_ca: str = "") -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        steps: Steps | None = None,
+        *,
+        root_ca: str = "",
+        controllers: bool = True,
+    ) -> None:
         """Start with the four first namespaces and the two critical priorities."""
         self._state = State(clock, steps or Steps())
         self._reads = Reads(self._state)
@@ -106,7 +115,8 @@ class Api:
         self._namespaces = NamespaceController(self._state, self._writes, self._deletion)
         self._definitions = DefinitionController(self._state, self._writes, self._deletion)
         garbage = GarbageCollector(self._state, self._writes, self._deletion)
-        self._loop = Loop(self._state, (garbage, self._namespaces, self._definitions))
+        background = (garbage, self._namespaces, self._definitions) if controllers else ()
+        self._loop = Loop(self._state, background)
         self._begin()
         self._loop.start()
 

@@ -96,7 +96,9 @@ class Client:
         self, object_: Json, *, namespace: str = "", subresource: str = "", name: str = "",
         options: WriteOptions | None = None,
     ) -> Json:  # fmt: skip
-        """Create an object, or POST to a subresource of the object that `name` and `namespace` name."""
+        """Create an object, or POST to a subresource of the object that `name` and `namespace`
+        name.
+        """
         target = self._target_of(object_, namespace)
         target = Target(target.resource, target.namespace, name if subresource else "", subresource)
         self._ask("create", target)
@@ -121,7 +123,7 @@ class Client:
 
     def patch(
         self, api_version: str, kind: str, name: str, patch: Any, *, namespace: str = "",
-        subresource: str = "", type: str = MERGE,  # noqa: A002 - as the API calls it
+        subresource: str = "", type: str = MERGE,
     ) -> Json:  # fmt: skip
         """Patch an object, by JSON merge patch unless `type` says otherwise."""
         resource = self.api.resource_of(api_version, kind)

@@ -1,9 +1,11 @@
-"""The words of the emulated API server: records that its rooms exchange, and the steps that are plugged into it.
+"""The words of the emulated API server: records that its rooms exchange, and the steps that are
+plugged into it.
 
-`Api` (in `api.py`) is the model: every verb, no HTTP. Access, admission and patches are steps that it takes in
-its constructor, so each can be read, tested and replaced alone. Objects are plain JSON dicts; one that came out
-of the model is shared with the store and with every other reader, and must not be changed: copy it first
-(`copied`), or use `client.Client`, which copies for you.
+`Api` (in `api.py`) is the model: every verb, no HTTP. Access, admission and patches are steps
+that it takes in its constructor, so each can be read, tested and replaced alone. Objects are
+plain JSON dicts; one that came out of the model is shared with the store and with every other
+reader, and must not be changed: copy it first (`copied`), or use `client.Client`, which copies
+for you.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def copied(value: Value) -> Value:
 
 
 class Clock(Protocol):
-    """Time, and the only way to wait for it; `clock.SystemClock` and `clock.ManualClock` satisfy it."""
+    """Time, and the only way to wait for it; `clock.SystemClock` and `clock.ManualClock` satisfy
+    it.
+    """
 
     def now(self) -> float:
         """Return seconds since the epoch, UTC."""
@@ -107,8 +111,8 @@ class Target:
 class Access:
     """One question to the authorizer: may `caller` do `verb`?
 
-    Either a resource (group, version, plural, subresource, namespace, name) or, when `path` is set, a path
-    outside the resources, with the HTTP method in lower case as its verb.
+    Either a resource (group, version, plural, subresource, namespace, name) or, when `path` is
+    set, a path outside the resources, with the HTTP method in lower case as its verb.
     """
 
     caller: Caller
@@ -207,7 +211,9 @@ class Outcome:
 
 
 class WatchEvent(Protocol):
-    """One event of a watch. `type` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR (then `object` is a Status)."""
+    """One event of a watch. `type` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR (then `object` is
+    a Status).
+    """
 
     @property
     def type(self) -> str:
@@ -225,7 +231,9 @@ class WatchStream(Protocol):
     """An open watch; iterate it on one thread, close it from any."""
 
     def __iter__(self) -> Iterator[WatchEvent]:
-        """Yield events in order; ends when the watch times out, is closed, or its resource goes away."""
+        """Yield events in order; ends when the watch times out, is closed, or its resource goes
+        away.
+        """
 
     def close(self) -> None:
         """End the watch; safe from any thread, and twice."""
@@ -235,8 +243,9 @@ class WatchStream(Protocol):
 class Attributes:
     """What admission judges: one write, as far as it has come.
 
-    `object` is the object after defaulting, reset and pruning (None for DELETE); `old_object` is what is stored
-    (None for CREATE). `options` is the wire form of CreateOptions, UpdateOptions, PatchOptions or DeleteOptions.
+    `object` is the object after defaulting, reset and pruning (None for DELETE); `old_object` is
+    what is stored (None for CREATE). `options` is the wire form of CreateOptions, UpdateOptions,
+    PatchOptions or DeleteOptions.
     """
 
     caller: Caller
@@ -252,16 +261,21 @@ class Admission(Protocol):
     """Mutating and validating admission; both may raise `errors.ApiError` to refuse."""
 
     def mutate(self, attributes: Attributes, warn: Callable[[str], None]) -> Json | None:
-        """Return the object as it shall go on, or None to leave it; `attributes.object` is private to this write
-        and may be changed in place. Runs before validation; not called for DELETE."""
+        """Return the object as it shall go on, or None to leave it; `attributes.object` is private
+        to this write and may be changed in place. Runs before validation; not called for DELETE.
+        """
 
     def validate(self, attributes: Attributes, warn: Callable[[str], None]) -> None:
-        """Refuse the write by raising; runs after validation and, for an update, after the version check."""
+        """Refuse the write by raising; runs after validation and, for an update, after the version
+        check.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A patch as sent. `type` is the media type without parameters; `body` is the decoded JSON (or YAML, for apply)."""
+    """A patch as sent. `type` is the media type without parameters; `body` is the decoded JSON (or
+    YAML, for apply).
+    """
 
     type: str
     body: Any
@@ -271,16 +285,22 @@ class Patcher(Protocol):
     """Patches, and who owns which field. Raises `errors.ApiError`."""
 
     def patch(self, target: Target, patch: Patch, current: Json, schema: Json | None) -> Json:
-        """Return a new object: `current` with a JSON, merge or strategic merge patch applied. `schema` is the CRD
-        schema, None for built-in kinds. `current` is shared and must stay as it is."""
+        """Return a new object: `current` with a JSON, merge or strategic merge patch applied.
+        `schema` is the CRD schema, None for built-in kinds. `current` is shared and must stay as
+        it is.
+        """
 
     def apply(self, target: Target, patch: Patch, current: Json | None, write: FieldWrite) -> Json:
-        """Return the result of a server-side apply, managedFields included; `current` None means create."""
+        """Return the result of a server-side apply, managedFields included; `current` None means
+        create.
+        """
 
     def track(self, target: Target, current: Json | None, updated: Json, write: FieldWrite) -> None:
-        """Bring `updated["metadata"]["managedFields"]` up to date after a create, update or non-apply patch.
+        """Bring `updated["metadata"]["managedFields"]` up to date after a create, update or
+        non-apply patch.
 
-        Called before mutating admission, which sees its result; `updated` is private and changed in place.
+        Called before mutating admission, which sees its result; `updated` is private and changed
+        in place.
         """
 
 
@@ -297,7 +317,9 @@ class FieldWrite:
 
 
 class Virtual(Protocol):
-    """A create that stores nothing: reviews, and subresources such as serviceaccounts/token or pods/eviction."""
+    """A create that stores nothing: reviews, and subresources such as serviceaccounts/token or
+    pods/eviction.
+    """
 
     def __call__(
         self, caller: Caller, target: Target, body: Json, options: WriteOptions

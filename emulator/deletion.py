@@ -1,11 +1,21 @@
-"""delete and deletecollection: preconditions, finalizers by propagation policy, grace periods, and the end."""
+"""delete and deletecollection: preconditions, finalizers by propagation policy, grace periods, and
+the end.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from emulator.contracts import (
-    Attributes, Caller, DeleteOptions, Json, ListOptions, ListResult, Outcome, Target, copied,
+    Attributes,
+    Caller,
+    DeleteOptions,
+    Json,
+    ListOptions,
+    ListResult,
+    Outcome,
+    Target,
+    copied,
 )  # fmt: skip
 from emulator.errors import ApiError, conflict, details_of, invalid, not_supported
 from emulator.kinds.kind import Kind

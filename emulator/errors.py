@@ -1,7 +1,8 @@
 """What the API server says no with: Status objects, worded as the real server words them.
 
-One exception carries them all; `api_server` turns it into an HTTP answer, `client` lets it through. The names in a
-Status differ by case: NotFound, AlreadyExists and Conflict name the plural resource, Invalid names the kind.
+One exception carries them all; `api_server` turns it into an HTTP answer, `client` lets it
+through. The names in a Status differ by case: NotFound, AlreadyExists and Conflict name the
+plural resource, Invalid names the kind.
 """
 
 from __future__ import annotations
@@ -23,10 +24,9 @@ class ApiError(Exception):
     """A Status with status Failure.
 
     Args:
-        status: the Status object.
-        retry_after_seconds: for the Retry-After header, 0 for none.
-        warnings: warnings that came up before the failure.
-        plain: the server answers the text `404 page not found` instead of the Status: nothing is served there.
+        status: the Status object. retry_after_seconds: for the Retry-After header, 0 for none.
+        warnings: warnings that came up before the failure. plain: the server answers the text
+        `404 page not found` instead of the Status: nothing is served there.
     """
 
     def __init__(
@@ -159,7 +159,9 @@ def already_exists(resource: Resource, name: str) -> ApiError:
 
 
 def conflict(group: str, kind: str, name: str, text: str) -> ApiError:
-    """409: the write does not fit what is stored. `kind` is a plural, or a Kind for delete preconditions."""
+    """409: the write does not fit what is stored. `kind` is a plural, or a Kind for delete
+    preconditions.
+    """
     qualified = f"{kind}.{group}" if group else kind
     message = f"Operation cannot be fulfilled on {qualified} {shown(name)}: {text}"
     return failure(409, "Conflict", message, details_of(group, kind, name))

@@ -1,8 +1,9 @@
 """The store: what etcd and the watch cache are to a real server.
 
-Every write takes the next version of one counter. A stored object is never changed again; whoever reads gets the
-very dict, so reads cost nothing. Writers compare and swap: they say which dict they started from. Each collection
-keeps its last changes, out of which watches are served, older lists are rebuilt, and whose end is the 410.
+Every write takes the next version of one counter. A stored object is never changed again;
+whoever reads gets the very dict, so reads cost nothing. Writers compare and swap: they say which
+dict they started from. Each collection keeps its last changes, out of which watches are served,
+older lists are rebuilt, and whose end is the 410.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ HISTORY = 4096
 class Change:
     """One write as watches see it.
 
-    `object` is the state after it; for DELETED the last state, at the new version. `fields` caches the selectable
-    fields of both states by apiVersion, so that many watches with field selectors compute them once.
+    `object` is the state after it; for DELETED the last state, at the new version. `fields`
+    caches the selectable fields of both states by apiVersion, so that many watches with field
+    selectors compute them once.
     """
 
     __slots__ = (
@@ -57,13 +59,17 @@ class Change:
         self.fields: dict[str, tuple[Mapping[str, str] | None, Mapping[str, str]]] = {}
 
     def departed(self) -> Json:
-        """Return the state before this write, at this write's version: what a watch that loses the object shows."""
+        """Return the state before this write, at this write's version: what a watch that loses the
+        object shows.
+        """
         if self.type == "DELETED" or self.previous is None:
             return self.object
         return versioned(self.previous, self.version)
 
     def line(self, type_: str, api_version: str, shape: Callable[[], Json]) -> bytes:
-        """Return the watch line of this change for watches that see it as `type_`; encoded at the first call."""
+        """Return the watch line of this change for watches that see it as `type_`; encoded at the
+        first call.
+        """
         found = self._lines.get((type_, api_version))
         if found is None:
             found = self._lines[(type_, api_version)] = encoded_event(type_, shape())
@@ -125,7 +131,9 @@ class Collection:
 
 
 class Store:
-    """Collections under one version counter. Thread-safe; listeners are called under its lock and must not block."""
+    """Collections under one version counter. Thread-safe; listeners are called under its lock and
+    must not block.
+    """
 
     def __init__(self, history: int = HISTORY) -> None:
         self.lock = threading.RLock()
@@ -166,7 +174,8 @@ class Store:
             return [collection.objects[collection.keys[i]] for i in collection.span(namespace)]
 
     def put(self, key: CollectionKey, object_: Json, expected: Json | None) -> Json | None:
-        """Store an object and return it at its new version, or None when what is stored is not `expected`.
+        """Store an object and return it at its new version, or None when what is stored is not
+        `expected`.
 
         Args:
             key: the collection.
@@ -189,7 +198,8 @@ class Store:
             return object_
 
     def remove(self, key: CollectionKey, expected: Json, last: Json | None = None) -> Json | None:
-        """Delete an object and return its last state at the new version, or None when it is no longer `expected`.
+        """Delete an object and return its last state at the new version, or None when it is no
+        longer `expected`.
 
         `last` is the state to show instead of the stored one, when deletion itself changed it.
         """
@@ -207,7 +217,9 @@ class Store:
             return gone
 
     def compact(self) -> None:
-        """Forget every change: whoever is not up to date gets 410 Expired, as after an etcd compaction."""
+        """Forget every change: whoever is not up to date gets 410 Expired, as after an etcd
+        compaction.
+        """
         with self.lock:
             for collection in self._collections.values():
                 collection.changes.clear()

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from emulator.contracts import Json, ListOptions, ListResult, Target
 from emulator.errors import (
-    ApiError, Cause, bad_request, expired, invalid, not_supported, refused_field, unparsable_version,
+    ApiError,
+    Cause,
+    bad_request,
+    expired,
+    invalid,
+    not_supported,
+    refused_field,
+    unparsable_version,
 )  # fmt: skip
 from emulator.objects import Collection
 from emulator.selectors import Selection, selection
@@ -168,7 +175,9 @@ def _read_token(token: str) -> tuple[int, str]:
 
 
 def parsed_version(text: str, field: str = "") -> int:
-    """Return a resourceVersion as a number, 0 for an empty one. Raises ApiError 500, as the real server."""
+    """Return a resourceVersion as a number, 0 for an empty one. Raises ApiError 500, as the real
+    server.
+    """
     if not text:
         return 0
     if not re.fullmatch(r"\d+", text):

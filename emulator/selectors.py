@@ -31,7 +31,9 @@ class Selection:
         return bool(self.labels or self.fields)
 
     def matches(self, object_: Json, fields: Mapping[str, str] | None = None) -> bool:
-        """Say whether an object is selected; `fields` are its selectable fields, where they are known already."""
+        """Say whether an object is selected; `fields` are its selectable fields, where they are
+        known already.
+        """
         labels = object_["metadata"].get("labels") or {}
         if not all(test(labels) for test in self.labels):
             return False

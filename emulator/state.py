@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from emulator.contracts import (
-    Admission, Authorizer, Clock, Json, Patcher, Resource, Target, Virtual,
+    Admission,
+    Authorizer,
+    Clock,
+    Json,
+    Patcher,
+    Resource,
+    Target,
+    Virtual,
 )  # fmt: skip
 from emulator.errors import not_found, version_ahead
 from emulator.kinds.catalogue import SHARED

@@ -1,4 +1,6 @@
-"""Subresources with a shape of their own: scale, Pod binding, namespace finalize is an ordinary update."""
+"""Subresources with a shape of their own: scale, Pod binding, namespace finalize is an ordinary
+update.
+"""
 
 from __future__ import annotations
 

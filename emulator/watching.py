@@ -1,7 +1,9 @@
-"""watch: events from the collection's changes, bookmarks, the streaming list, and the ends of a watch.
+"""watch: events from the collection's changes, bookmarks, the streaming list, and the ends of a
+watch.
 
-A watch listens under the store's lock and does no more there than to sort the change into its own queue; its reader
-encodes and sends. The encoded line is kept with the change, so a hundred watches encode it once.
+A watch listens under the store's lock and does no more there than to sort the change into its
+own queue; its reader encodes and sends. The encoded line is kept with the change, so a hundred
+watches encode it once.
 """
 
 from __future__ import annotations

@@ -8,11 +8,28 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from emulator.contracts import (
-    Attributes, Caller, FieldWrite, Json, Outcome, Patch, Target, WriteOptions, copied,
+    Attributes,
+    Caller,
+    FieldWrite,
+    Json,
+    Outcome,
+    Patch,
+    Target,
+    WriteOptions,
+    copied,
 )  # fmt: skip
 from emulator.errors import (
-    ApiError, already_exists, bad_request, conflict, forbidden, internal, invalid, invalid_value, modified,
-    not_found, required,
+    ApiError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    internal,
+    invalid,
+    invalid_value,
+    modified,
+    not_found,
+    required,
 )  # fmt: skip
 from emulator.kinds.kind import Kind
 from emulator.reads import parsed_version
@@ -96,7 +113,9 @@ class Writes:
         change: Callable[[Json], None],
         options: WriteOptions | None = None,
     ) -> Json:
-        """Change a stored object by a function, as the server's own controllers do. Raises ApiError."""
+        """Change a stored object by a function, as the server's own controllers do. Raises
+        ApiError.
+        """
         write = Write(
             caller,
             target,

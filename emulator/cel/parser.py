@@ -1,8 +1,9 @@
 """The part of the Common Expression Language that validation rules are written in.
 
-Literals, all operators, field and index access, `has`, the comprehension macros and the common functions over strings,
-lists and maps. An expression that uses more is refused when it is compiled, so a rule is never silently skipped.
-Field names are checked against the schema as far as it is known, as the real server does.
+Literals, all operators, field and index access, `has`, the comprehension macros and the common
+functions over strings, lists and maps. An expression that uses more is refused when it is
+compiled, so a rule is never silently skipped. Field names are checked against the schema as far
+as it is known, as the real server does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.cel.functions import (
-    FUNCTIONS, MACROS, METHODS, Eval, EvaluationError, Scope, call, combine, field_of, indexed, truth,
+    FUNCTIONS,
+    MACROS,
+    METHODS,
+    Eval,
+    Scope,
+    call,
+    combine,
+    field_of,
+    indexed,
+    truth,
 )  # fmt: skip
 
 Json = dict[str, Any]

@@ -1,1 +1,3 @@
-"""The controllers that a bare API server needs to keep its own promises: garbage, namespaces, definitions."""
+"""The controllers that a bare API server needs to keep its own promises: garbage, namespaces,
+definitions.
+"""

@@ -1,7 +1,8 @@
-"""The controller of CustomResourceDefinitions: names, establishment, and the end of a whole resource.
+"""The controller of CustomResourceDefinitions: names, establishment, and the end of a whole
+resource.
 
-Establishing is not left to the background thread: it happens right after the write that asks for it, so that
-whoever creates a definition can use it at once.
+Establishing is not left to the background thread: it happens right after the write that asks for
+it, so that whoever creates a definition can use it at once.
 """
 
 from __future__ import annotations

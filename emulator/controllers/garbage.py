@@ -1,6 +1,8 @@
-"""The garbage collector: dependents follow their owners, in the background, in the foreground, or not at all.
+"""The garbage collector: dependents follow their owners, in the background, in the foreground, or
+not at all.
 
-It keeps a graph of who names whom as owner, by uid, and looks again at every object that a change could concern.
+It keeps a graph of who names whom as owner, by uid, and looks again at every object that a
+change could concern.
 """
 
 from __future__ import annotations

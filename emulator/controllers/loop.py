@@ -1,7 +1,8 @@
 """One thread that hears every change and lets the controllers act on it, in order.
 
-The controllers are plain objects with two questions each: does this change concern you, and what is to be done. All
-of them run on this thread, so they need no locks and what they do happens in one order.
+The controllers are plain objects with two questions each: does this change concern you, and what
+is to be done. All of them run on this thread, so they need no locks and what they do happens in
+one order.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Controller(Protocol):
         """Note a change; called in order, for every change there is."""
 
     def act(self) -> None:
-        """Do everything that what was heard calls for. May raise ApiError, which ends only this round."""
+        """Do everything that what was heard calls for. May raise ApiError, which ends only this
+        round.
+        """
 
 
 class Loop:

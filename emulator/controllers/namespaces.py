@@ -1,4 +1,6 @@
-"""The namespace controller: what every namespace starts with, and how one is emptied before it goes."""
+"""The namespace controller: what every namespace starts with, and how one is emptied before it
+goes.
+"""
 
 from __future__ import annotations
 

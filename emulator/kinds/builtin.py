@@ -1,6 +1,7 @@
 """What all built-in kinds have in common: a class of the type table, a profile, and little else.
 
-A kind with rules of its own is a subclass in the module of its subject (`pods`, `core`, `storage`, ...).
+A kind with rules of its own is a subclass in the module of its subject (`pods`, `core`,
+`storage`, ...).
 """
 
 from __future__ import annotations
@@ -180,7 +181,9 @@ class WebhookConfigurations(Builtin):
 
 
 def immutable_data(object_: Json, old: Json | None) -> Iterator[Cause]:
-    """Yield what is wrong with the data of a ConfigMap or Secret: bad keys, too much of it, changes after the seal."""
+    """Yield what is wrong with the data of a ConfigMap or Secret: bad keys, too much of it, changes
+    after the seal.
+    """
     for part in ("data", "binaryData"):
         for key in object_.get(part, {}):
             if (

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from emulator.contracts import Resource
 from emulator.kinds import columns, metadata
 from emulator.kinds.builtin import (
-    Builtin, DaemonSets, Profile, RoleBindings, WebhookConfigurations, Workload,
+    Builtin,
+    DaemonSets,
+    Profile,
+    RoleBindings,
+    WebhookConfigurations,
+    Workload,
 )  # fmt: skip
 from emulator.kinds.core import ConfigMaps, Namespaces, Nodes, Secrets, Services
 from emulator.kinds.definitions import Definitions

@@ -26,7 +26,9 @@ _SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/12")
 
 
 class Namespaces(Builtin):
-    """Namespaces: Active from the start, held by the finalizer that the namespace controller takes away."""
+    """Namespaces: Active from the start, held by the finalizer that the namespace controller takes
+    away.
+    """
 
     def begin(self, object_: Json) -> None:
         """Mark the namespace as its controller's, and name it by label."""
@@ -126,7 +128,9 @@ class Secrets(Builtin):
 
 
 class Services(Builtin):
-    """Services: each gets a cluster address, drawn from its name so that the same cluster comes out twice."""
+    """Services: each gets a cluster address, drawn from its name so that the same cluster comes out
+    twice.
+    """
 
     def begin(self, object_: Json) -> None:
         """Give the service its address and families."""

@@ -8,7 +8,14 @@ from typing import Any
 
 from emulator.contracts import Caller, Json, Resource
 from emulator.errors import (
-    INCOMPLETE, ApiError, Cause, bad_request, forbidden, invalid, invalid_value, shown,
+    INCOMPLETE,
+    ApiError,
+    Cause,
+    bad_request,
+    forbidden,
+    invalid,
+    invalid_value,
+    shown,
 )  # fmt: skip
 from emulator.kinds import metadata, structural, typed, validation
 from emulator.kinds.columns import CREATED_TEXT, NAME, age
@@ -74,7 +81,9 @@ class Custom(Kind):
         return self._schema
 
     def decode(self, body: Json) -> tuple[Json, list[str]]:
-        """Return a cleaned copy, pruned to the schema. Raises ApiError 400, or 422 for another kind."""
+        """Return a cleaned copy, pruned to the schema. Raises ApiError 400, or 422 for another
+        kind.
+        """
         resource = self.resource
         self._check_type(body)
         head: Json = {"apiVersion": body["apiVersion"], "kind": body["kind"]}
@@ -183,7 +192,9 @@ class Custom(Kind):
         return self._columns
 
     def convert(self, object_: Json) -> Json:
-        """Return a stored object under this version's apiVersion; conversion strategy None knows no more."""
+        """Return a stored object under this version's apiVersion; conversion strategy None knows no
+        more.
+        """
         if object_["apiVersion"] == self.resource.api_version:
             return object_
         return {**object_, "apiVersion": self.resource.api_version}

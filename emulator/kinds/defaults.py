@@ -1,8 +1,8 @@
 """Defaults of built-in kinds, by the class that holds the field.
 
-A class is defaulted wherever it occurs: a Container gets the same in a Pod and in a DaemonSet's template. Constants
-stand in one table; what depends on other fields stands in a function beside it. What only a Pod itself gets, not
-a template, is in `pods`.
+A class is defaulted wherever it occurs: a Container gets the same in a Pod and in a DaemonSet's
+template. Constants stand in one table; what depends on other fields stands in a function beside
+it. What only a Pod itself gets, not a template, is in `pods`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CustomResourceDefinitions as objects: what the server accepts as a CRD, and what its status says.
 
-What this emulator cannot honour in a CRD is refused here, by name: conversion webhooks, formats without a check,
-JSONPaths and rules outside the emulated part.
+What this emulator cannot honour in a CRD is refused here, by name: conversion webhooks, formats
+without a check, JSONPaths and rules outside the emulated part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Events, which two API groups serve in two shapes from one store: core/v1 and events.k8s.io/v1.
 
-The store keeps the core shape. The two differ in what they demand: core takes nearly anything, the newer group wants
-a controller, an action and a time.
+The store keeps the core shape. The two differ in what they demand: core takes nearly anything,
+the newer group wants a controller, an action and a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The part of JSONPath that printer columns, selectable fields and scale paths use.
 
-Fields, indexes, wildcards, quoted fields and filters that compare one field with a literal. Anything else is refused
-when a CRD is created, by name.
+Fields, indexes, wildcards, quoted fields and filters that compare one field with a literal.
+Anything else is refused when a CRD is created, by name.
 """
 
 from __future__ import annotations

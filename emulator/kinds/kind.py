@@ -17,7 +17,9 @@ Lookup = Callable[[tuple[str, str], str, str], Json | None]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One printer column: `cell` returns what stands in it for one object at a time (seconds since the epoch)."""
+    """One printer column: `cell` returns what stands in it for one object at a time (seconds since
+    the epoch).
+    """
 
     name: str
     type: str
@@ -60,7 +62,9 @@ class Kind(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, body: Json) -> tuple[Json, list[str]]:
-        """Return a cleaned private copy of a body and the complaints of strict decoding. Raises ApiError 400."""
+        """Return a cleaned private copy of a body and the complaints of strict decoding. Raises
+        ApiError 400.
+        """
 
     @abc.abstractmethod
     def fill(self, object_: Json) -> None:
@@ -86,7 +90,9 @@ class Kind(abc.ABC):
             _keep(object_, old, "status")
 
     def carry_to_status(self, object_: Json, old: Json) -> None:
-        """Reset on a status update everything but status; built-in kinds let labels and annotations through."""
+        """Reset on a status update everything but status; built-in kinds let labels and annotations
+        through.
+        """
         for part in {*object_, *old} - {"status", "metadata", "apiVersion", "kind"}:
             _keep(object_, old, part)
         _keep(object_["metadata"], old["metadata"], "ownerReferences")
@@ -100,7 +106,9 @@ class Kind(abc.ABC):
         return 0
 
     def die(self, object_: Json, now: str) -> bool:
-        """Mark an object that is being deleted as its kind does; True when that alone keeps it for now."""
+        """Mark an object that is being deleted as its kind does; True when that alone keeps it for
+        now.
+        """
         return False
 
     def released(self, object_: Json) -> bool:
@@ -134,7 +142,9 @@ class Kind(abc.ABC):
         return []
 
     def selectable(self, object_: Json) -> Mapping[str, str]:
-        """Return the fields a field selector may name, beyond metadata.name and metadata.namespace, and their values."""
+        """Return the fields a field selector may name, beyond metadata.name and metadata.namespace,
+        and their values.
+        """
         return {}
 
     @property

@@ -1,4 +1,6 @@
-"""Names, labels, annotations, finalizers and owner references: what every object's metadata must satisfy."""
+"""Names, labels, annotations, finalizers and owner references: what every object's metadata must
+satisfy.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def dns1035_faults(name: str) -> list[str]:
 
 
 def path_segment_faults(name: str) -> list[str]:
-    """Return what is wrong with a name that only has to fit into a URL path, as roles and bindings are named."""
+    """Return what is wrong with a name that only has to fit into a URL path, as roles and bindings
+    are named.
+    """
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{piece}'" for piece in ("/", "%") if piece in name]

@@ -1,4 +1,6 @@
-"""Validation rules of a CRD schema (x-kubernetes-validations), compiled once and judged on every write."""
+"""Validation rules of a CRD schema (x-kubernetes-validations), compiled once and judged on every
+write.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class _Level:
 
 
 class Rules:
-    """All rules of a schema. False when there are none. Raises CompileError for one that cannot be compiled."""
+    """All rules of a schema. False when there are none. Raises CompileError for one that cannot be
+    compiled.
+    """
 
     def __init__(self, schema: Json) -> None:
         self._root = _level(schema)
@@ -56,7 +60,9 @@ class Rules:
 
 
 def compile_faults(schema: Json, field: str) -> Iterator[Cause]:
-    """Yield a cause for every rule of a schema that does not compile; `field` is where the schema stands."""
+    """Yield a cause for every rule of a schema that does not compile; `field` is where the schema
+    stands.
+    """
     for index, declared in enumerate(schema.get("x-kubernetes-validations", ())):
         try:
             _rule(declared, schema)
@@ -131,7 +137,9 @@ def _judge(level: _Level, value: Any, old: Any, field: str) -> Iterator[Cause]:
 
 
 def _correlated(level: _Level, element: Any, old: Any) -> Any:
-    """Return the old element that a list-map's keys identify; elements of other lists have no history."""
+    """Return the old element that a list-map's keys identify; elements of other lists have no
+    history.
+    """
     if not level.map_keys or not isinstance(old, list):
         return None
     key = [element.get(name) for name in level.map_keys]

@@ -1,8 +1,9 @@
 """Decoding of built-in kinds: what Go's decoder does to a body before anyone judges it.
 
-Unknown fields are dropped and complained about, values of a wrong type refuse the whole body, times, bytes and
-quantities are checked and brought to their canonical form, null and empty lists vanish. The table of classes,
-`types.json`, holds the field names and types of the official client's models; `tests/emulator` compares the two.
+Unknown fields are dropped and complained about, values of a wrong type refuse the whole body,
+times, bytes and quantities are checked and brought to their canonical form, null and empty lists
+vanish. The table of classes, `types.json`, holds the field names and types of the official
+client's models; `tests/emulator` compares the two.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def class_of(api_version: str, kind: str) -> str | None:
 
 
 def decode(class_name: str, value: Json) -> tuple[Json, list[str]]:
-    """Return a cleaned copy of a body and what strict decoding complains of, such as `unknown field "spec.x"`.
+    """Return a cleaned copy of a body and what strict decoding complains of, such as `unknown field
+    "spec.x"`.
 
     Raises:
         UndecodableError: a value has a type that its field cannot take.
@@ -169,7 +171,8 @@ def _checked_base64(value: str) -> str:
 
 
 def moment(value: str, *, micro: bool = False) -> str:
-    """Return an RFC 3339 time in UTC as the server writes it, to the second or (`micro`) the microsecond.
+    """Return an RFC 3339 time in UTC as the server writes it, to the second or (`micro`) the
+    microsecond.
 
     Raises:
         UndecodableError: in Go's words, naming the first piece that cannot be read.

@@ -1,4 +1,6 @@
-"""Structural schemas as judges: everything that is wrong with an object, in the server's own sentences."""
+"""Structural schemas as judges: everything that is wrong with an object, in the server's own
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ Path = tuple[
 
 
 def validate(schema: Json, value: Any, field: str = "") -> list[Cause]:
-    """Return what is wrong with a value. `field` prefixes causes, not sentences: `status` for a status update."""
+    """Return what is wrong with a value. `field` prefixes causes, not sentences: `status` for a
+    status update.
+    """
     return list(_value(schema, value, (field, "")))
 
 

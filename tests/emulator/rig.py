@@ -1,0 +1,91 @@
+"""The server that recordings are played on: the model, patches and field tracking, no access rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from emulator.api import Api, Steps
+from emulator.api_server import ApiServer, Doors
+from emulator.contracts import Caller
+from emulator.patches import FieldPatcher
+from gpustack_delivery.httpd import Request
+from tests.emulator.replay import FOLDER, Session, SteppingClock
+
+MERGE = "application/merge-patch+json"
+WIDGETS = "/apis/rig.example.io/v1/namespaces/{}/widgets"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+class Everybody:
+    """Lets everyone in as the recordings' admin."""
+
+    def authenticate(self, request: Request) -> Caller:
+        """Return the admin, with the agent that the request names."""
+        agent = request.headers.get("User-Agent") or ""
+        return Caller("admin", ("system:masters", "system:authenticated"), user_agent=agent)
+
+
+@contextmanager
+def session(*, controllers: bool = False) -> Iterator[Session]:
+    """Open a session on a fresh server with the recordings' namespaces and its first CRD.
+
+    Most recordings were made of an API server alone; those of its controllers ask for them.
+    """
+    api = Api(SteppingClock(), Steps(patcher=FieldPatcher()), controllers=controllers)
+    try:
+        opened = Session(api, ApiServer(api, Doors(authenticator=Everybody())))
+        for name in ("t1", "t2"):
+            opened.make("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        opened.make("POST", DEFINITIONS, json.loads((FOLDER / "golden" / "widgets.json").read_text("utf-8")))
+        yield opened
+    finally:
+        api.close()
+
+
+def definition(plural: str, kind: str, *, status: bool = True) -> dict[str, Any]:
+    """Return a CRD of the recordings' group that takes any spec and status."""
+    schema = {"type": "object", "properties": {"spec": _OPEN, "status": _OPEN}}
+    version: dict[str, Any] = {
+        "name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema},
+    }  # fmt: skip
+    if status:
+        version["subresources"] = {"status": {}}
+    names = {
+        "plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List",
+    }  # fmt: skip
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.rig.example.io"},
+        "spec": {"group": "rig.example.io", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+def widget(name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    """Return a widget."""
+    return {
+        "apiVersion": "rig.example.io/v1",
+        "kind": "Widget",
+        "metadata": {"name": name, **metadata},
+        "spec": spec or {"size": 2},
+    }
+
+
+def elsewhere(opened: Session) -> None:
+    """Write something that no recording looks at: the version moves on."""
+    body = {"metadata": {"generateName": "elsewhere-"}}
+    opened.make("POST", "/api/v1/namespaces/kube-public/configmaps", body)
+
+
+def made(namespace: str, *objects: dict[str, Any]) -> Callable[[Session], None]:
+    """Return a hook that creates widgets in a namespace."""
+
+    def before(opened: Session) -> None:
+        for object_ in objects:
+            opened.make("POST", WIDGETS.format(namespace), object_)
+
+    return before
