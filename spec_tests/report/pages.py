@@ -113,11 +113,10 @@ def main(arguments: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / _VERDICTS
     report = _ROOT / _REPORT
+    verdicts = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     if report.exists():
         verdicts = read_verdicts(report)
-        kept.write_text(json.dumps(verdicts, indent=1) + "\n", encoding="utf-8")
-    else:
-        verdicts = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    kept.write_text(json.dumps(verdicts, indent=1) + "\n", encoding="utf-8")
     for name, content in render(_ROOT, load(), verdicts).items():
         (folder / name).write_text(content, encoding="utf-8")
     emulator = folder.parent / "emulator.md"

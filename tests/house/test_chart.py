@@ -29,6 +29,7 @@ VALUES: Final[dict[str, dict[str, Any]]] = {
         "worker": {
             "replicas": 2,
             "webhookPort": 8443,
+            "certificateSecret": "from-elsewhere",
             "env": [{"name": "A", "value": "b: {c}"}, {"name": "EMPTY", "value": ""}],
             "extraArgs": ["--flag", 'with "quotes" and: colon', ""],
             "tolerations": [{"key": "dedicated", "operator": "Exists"}],
