@@ -24,7 +24,8 @@ from emulator.access.accounts import (
 from emulator.access.features import Features
 from emulator.access.tokens import TokenFault
 from emulator.contracts import Access, Authorizer, Caller
-from emulator.errors import access_denied, bad_request, internal, unauthorized
+from emulator.errors import ApiError, access_denied, bad_request, internal, unauthorized
+from emulator.routes import parse
 from gpustack_delivery.httpd import Headers, Request
 
 ANONYMOUS = Caller("system:anonymous", ("system:unauthenticated",))
@@ -76,7 +77,7 @@ class RequestAuthenticator:
         """
         agent = request.headers.get("User-Agent") or ""
         caller = replace(self._sender(request), user_agent=agent)
-        return self._impersonated(caller, request.headers)
+        return self._impersonated(caller, request)
 
     def _sender(self, request: Request) -> Caller:
         if request.client_certificate:
@@ -91,7 +92,8 @@ class RequestAuthenticator:
         except TokenFault:
             raise unauthorized() from None
 
-    def _impersonated(self, caller: Caller, headers: Headers) -> Caller:
+    def _impersonated(self, caller: Caller, request: Request) -> Caller:
+        headers = request.headers
         name = headers.get("Impersonate-User") or ""
         groups = tuple(headers.get_all("Impersonate-Group"))
         uid = headers.get("Impersonate-Uid") or ""
@@ -103,13 +105,37 @@ class RequestAuthenticator:
         for access in _impersonations(caller, Caller(name, groups, uid, extra)):
             decision = self._authorizer.decide(access)
             if not decision.allowed:
-                raise access_denied(access, decision.reason)
+                raise self._impersonation_denied(caller, access, decision.reason, request)
         if name.startswith(PREFIX) and not groups:
             groups = account_groups(name.removeprefix(PREFIX).partition(":")[0])
         everyone = "system:unauthenticated" if name == ANONYMOUS.name else AUTHENTICATED
         if everyone not in groups:
             groups = (*groups, everyone)
         return Caller(name, groups, uid, extra, caller.user_agent)
+
+    def _impersonation_denied(
+        self, caller: Caller, access: Access, reason: str, request: Request
+    ) -> ApiError:
+        """Return the refusal: newer servers name the verb that the impersonated user was meant for.
+
+        They try the right to impersonate for this one verb last, so that is what they report.
+        """
+        if not self._features.constrained_impersonation:
+            return access_denied(access, reason)
+        route = parse(request.method, request.path, request.query)
+        mode = {"serviceaccounts": "serviceaccount"}.get(access.plural, "user-info")
+        asked = Access(
+            caller,
+            f"impersonate-on:{mode}:{route.verb}",
+            route.group,
+            route.version,
+            route.plural,
+            route.subresource,
+            route.namespace,
+            route.name,
+            "" if route.plural else route.path,
+        )
+        return access_denied(asked, reason)
 
 
 def _impersonated_extra(headers: Headers) -> dict[str, tuple[str, ...]]:

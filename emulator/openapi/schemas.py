@@ -25,6 +25,12 @@ _META_CLASSES = frozenset(
         "V1LabelSelectorRequirement",
     }
 )
+_PLACES = {
+    "V1Container": "containers",
+    "V1EphemeralContainer": "ephemeralContainers",
+    "V1NodeStatus": "status",
+    "V1ServiceSpec": "spec",
+}
 _STANDARD: Json = {
     "apiVersion": {
         "type": "string",
@@ -155,7 +161,7 @@ def _field_schema(name: str, kind: str, class_name: str) -> Json:
 
 
 def _merging(name: str, class_name: str) -> Json:
-    keys = builtin.list_keys(name, "spec" if class_name == "V1ServiceSpec" else "")
+    keys = builtin.list_keys(name, _PLACES.get(class_name, ""))
     if keys:
         return {
             "x-kubernetes-list-type": "map",

@@ -1,9 +1,9 @@
 """What built-in kinds say about merging: which lists have keys, which values are one leaf.
 
 The real server reads this from the kinds' Go sources. Field names mean the same thing in almost
-every kind, so names suffice here; `ports` is the one list whose key depends on where it stands.
-`EMPTY` holds what a kind's empty object looks like on the wire: a member that is there even when
-nobody wrote it is never owned as a whole, which decides whether "." stands in managedFields.
+every kind, so names suffice here, but for `ports` and `addresses`, whose keys depend on where they
+stand. `EMPTY` holds what a kind's empty object looks like on the wire: a member that is there even
+when nobody wrote it is never owned as a whole, which decides whether "." stands in managedFields.
 """
 
 from __future__ import annotations
@@ -32,14 +32,19 @@ LIST_KEYS: dict[str, tuple[str, ...]] = {
     "volumes": ("name",),
     "webhooks": ("name",),
 }
-CONTAINER_PORT_KEYS = ("containerPort", "protocol")
-SERVICE_PORT_KEYS = ("port", "protocol")
+_PORT_KEYS: dict[str, tuple[str, ...]] = {
+    "containers": ("containerPort", "protocol"),
+    "ephemeralContainers": ("containerPort", "protocol"),
+    "initContainers": ("containerPort", "protocol"),
+    "spec": ("port", "protocol"),  # of a Service
+}
 KEY_DEFAULTS: dict[str, str] = {"protocol": "TCP"}
 SET_LISTS = frozenset({"finalizers", "podCIDRs", "volumeLifecycleModes"})
 LEAVES = frozenset(
     {
         "configMapKeyRef",
         "fieldRef",
+        "imagePullSecrets",
         "involvedObject",
         "matchLabels",
         "namespaceSelector",
@@ -47,6 +52,7 @@ LEAVES = frozenset(
         "nodeSelector",
         "nodeStageSecretRef",
         "objectSelector",
+        "ownerReferences",
         "podSelector",
         "regarding",
         "related",
@@ -55,12 +61,13 @@ LEAVES = frozenset(
         "roleRef",
         "secretKeyRef",
         "secretRef",
+        "secrets",
         "selector",
         "target",
         "targetRef",
     }
 )
-"""Maps that merge as one value: object references, selectors, key references."""
+"""Maps that merge as one value, alone or as items: references, selectors, keys of others."""
 
 STRATEGIC_SETS = frozenset({"finalizers", "podCIDRs"})
 """Lists of plain values that a strategic merge patch adds to instead of replacing."""
@@ -158,5 +165,7 @@ def list_keys(name: str, parent: str) -> tuple[str, ...]:
     without keys.
     """
     if name == "ports":
-        return SERVICE_PORT_KEYS if parent == "spec" else CONTAINER_PORT_KEYS
+        return _PORT_KEYS.get(parent, ())
+    if name == "addresses" and parent != "status":
+        return ()  # those of a Node have types, those of Endpoints are one value
     return LIST_KEYS.get(name, ())

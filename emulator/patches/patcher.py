@@ -27,6 +27,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL = "kubectl"
 _BEFORE_FIRST_APPLY = "before-first-apply"
 
 _SERVER_OWNED = FieldSet.from_wire({
@@ -140,8 +141,31 @@ class FieldPatcher:
         writer = managed.owner(write.manager, APPLY, target.resource.api_version, write.subresource)
         found = managed.conflicts(held, writer, change)
         if found and not write.force:
-            raise managed.conflict_error(found)
+            allowed = self._left_by_client_side_apply(target, live, write)
+            refused = {who: fields.difference(allowed) for who, fields in found.items()}
+            refused = {who: fields for who, fields in refused.items() if fields}
+            if refused:
+                raise managed.conflict_error(refused)
         return managed.disown(held, writer, change)
+
+    def _left_by_client_side_apply(self, target: Target, live: Json, write: FieldWrite) -> FieldSet:
+        """Return what kubectl may take over without force: what its own client-side apply wrote.
+
+        That is every field of the last applied configuration which the object still has as applied.
+        """
+        annotations = (live.get("metadata") or {}).get("annotations") or {}
+        if write.manager != _KUBECTL or _LAST_APPLIED not in annotations:
+            return FieldSet()
+        try:
+            applied = json.loads(annotations[_LAST_APPLIED])
+        except ValueError:
+            return FieldSet()
+        if not isinstance(applied, dict) or applied.get("apiVersion") != live.get("apiVersion"):
+            return FieldSet()
+        shape = self._shape(write.schema)
+        change = self._change(target, applied, live, shape)
+        moved = change.added.union(change.modified).union(change.removed)
+        return typed.owned(applied, shape).difference(moved)
 
     def _change(self, target: Target, before: Json, after: Json, shape: Shape) -> Comparison:
         change = typed.compare(before, after, shape)
@@ -233,7 +257,7 @@ def _all_owned(held: Managed) -> FieldSet:
 def _refresh_last_applied(merged: Json, config: Json, manager: str) -> None:
     """Keep the annotation of client-side apply true when kubectl goes over to server-side apply."""
     annotations = (merged.get("metadata") or {}).get("annotations") or {}
-    if manager != "kubectl" or _LAST_APPLIED not in annotations:
+    if manager != _KUBECTL or _LAST_APPLIED not in annotations:
         return
     document = copy.deepcopy(config)
     (document["metadata"].get("annotations") or {}).pop(_LAST_APPLIED, None)

@@ -421,8 +421,17 @@ def test_extra_is_impersonated_key_by_key(rig: Rig) -> None:
     alice = rig.security.add_user("alice")
     headers = {"Authorization": f"Bearer {alice}", "Impersonate_User": "bob"}
     assert rig.authenticate(**headers).name == "bob"
-    with pytest.raises(ApiError, match='resource "userextras/scopes"'):
+    with pytest.raises(ApiError, match="cannot impersonate-on:user-info:get path"):
         rig.authenticate(**headers, **{"Impersonate-Extra-scopes": "a"})
+
+
+def test_older_servers_name_the_impersonated_user() -> None:
+    """Before impersonation could be constrained, the refusal named who was not to be."""
+    rig = Rig("1.30")
+    alice = rig.security.add_user("alice")
+    with pytest.raises(ApiError, match='users "bob" is forbidden: User "alice" cannot impersonate'):
+        rig.authenticate(Authorization=f"Bearer {alice}", Impersonate_User="bob")
+    rig.api.close()
 
 
 NODE_A = Caller("system:node:node-a", ("system:nodes", "system:authenticated"))

@@ -169,7 +169,7 @@ def test_what_a_webhook_is_sent(rig: Rig) -> None:
 
 
 def test_updates_and_deletions_are_shown_with_both_states(rig: Rig) -> None:
-    """An update shows old and new, a deletion only the old; a collection's deletions have no name."""
+    """An update shows both states, a deletion the old one; those of a collection have no name."""
     rig.configure()
     created = rig.create()
     created["data"] = {"k": "w"}

@@ -415,6 +415,15 @@ def test_built_in_kinds_own_from_their_empty_form() -> None:
     }
 
 
+def test_owner_references_are_owned_whole() -> None:
+    """An item that is a reference is one value: its members have no owners."""
+    applier = Applier()
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    applier.update("m", widget({}, ownerReferences=[owner]))
+    fields = applier.owned()["m", "Update", ""]["f:metadata"]
+    assert fields == {"f:ownerReferences": {".": {}, 'k:{"uid":"u"}': {}}}
+
+
 def test_more_than_ten_updaters_are_folded() -> None:
     """The oldest plain updates end up together under ancient-changes."""
     applier = Applier(CONFIG_MAPS, None)
@@ -425,6 +434,18 @@ def test_more_than_ten_updaters_are_folded() -> None:
     managers = {manager for manager, _, _ in applier.owned()}
     assert "ancient-changes" in managers
     assert len(managers) == 10
+
+
+def test_kubectl_takes_over_what_its_client_side_apply_wrote() -> None:
+    """Going over to server-side apply needs no force for fields that are still as applied."""
+    applier = Applier()
+    last = '{"apiVersion":"rig.example.io/v1","kind":"Widget","spec":{"size":1,"mode":"x"}}'
+    annotation = {"kubectl.kubernetes.io/last-applied-configuration": last}
+    written = widget({"size": 1, "mode": "y"}, annotations=annotation)
+    applier.update("kubectl-client-side-apply", written)
+    assert applier.apply("kubectl", widget({"size": 2}))["spec"] == {"size": 2, "mode": "y"}
+    with pytest.raises(ApiError, match=r"Apply failed with 1 conflict: .*: \.spec\.mode$"):
+        applier.apply("kubectl", widget({"size": 3, "mode": "z"}))
 
 
 def test_kubectl_keeps_its_annotation_true() -> None:
