@@ -137,6 +137,10 @@ class Mirror(Generic[Record]):
                 kind = self._selection.resource.plural
                 _log.warning("mirror of %s lost: %s (%s)", kind, fault, fault.detail)
                 good, wish = False, fault.retry_after_seconds
+            except Exception:  # noqa: BLE001 - the thread's last door: a copy must not grow stale
+                kind = self._selection.resource.plural
+                _log.exception("mirror of %s failed by a mistake of ours", kind)
+                self._version, good = "", False
             if good or (not wish and self._clock.monotonic() - began >= LONGEST_PAUSE_SECONDS):
                 pause = FIRST_PAUSE_SECONDS
                 continue

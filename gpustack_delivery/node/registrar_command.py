@@ -1,4 +1,4 @@
-"""`gpustack-delivery registrar`: registers the node plugin with kubelet, as a process of its own."""
+"""`gpustack-delivery registrar`: registers the node plugin with kubelet, as its own process."""
 
 from __future__ import annotations
 

@@ -142,6 +142,9 @@ class Reporter:
             except (ApiFault, HostFault) as fault:
                 _log.warning("report failed: %s detail=%s", fault, fault.detail)
                 pause, retry = retry, min(2 * retry, LONGEST_RETRY_SECONDS)
+            except Exception:  # noqa: BLE001 - the last door: a node must not fall silent
+                _log.exception("report failed by a mistake of ours")
+                pause, retry = retry, min(2 * retry, LONGEST_RETRY_SECONDS)
             self._wait(pause)
 
     def _pause_after(self, sources: Sources) -> float:

@@ -112,6 +112,8 @@ class FakeHub:
                 owner, _, path = path.partition("/")
                 content = self.repositories[f"{repository}/{owner}"][path]
                 half = len(content) // 2
+                target.destination.parent.mkdir(parents=True, exist_ok=True)
+                target.destination.write_bytes(content[:half])
                 if half:
                     received(half)
                 with cancellation.attached(stopped.set):
@@ -122,7 +124,6 @@ class FakeHub:
                 if self.fetch_fault is not None:
                     raise self.fetch_fault
                 self.tokens.append(credential())
-                target.destination.parent.mkdir(parents=True, exist_ok=True)
                 target.destination.write_bytes(content)
                 self.fetched.append(path)
                 if len(content) - half:
