@@ -1,7 +1,7 @@
 """Model hubs that serve any folder as a repository, and misbehave when told to.
 
-`huggingface` is the Hugging Face hub; `faults`, `wrong_answers` and `broken_bodies` make it go
-wrong, `request_log` tells what it was asked, `proxy` is a forward proxy to put in front of it.
+`huggingface` and `modelscope` are the hubs; `faults`, `wrong_answers` and `broken_bodies` make
+them go wrong, `request_log` tells what they were asked, `proxy` is a forward proxy to put between.
 """
 
 from emulator.hubs.broken_bodies import BrokenChunks, Close, Flip, Hangup, Overrun, Reset, Stall
@@ -10,11 +10,14 @@ from emulator.hubs.errors import HubError
 from emulator.hubs.faults import Faults, Rule
 from emulator.hubs.huggingface import HuggingFaceHub
 from emulator.hubs.huggingface_api import Options
+from emulator.hubs.modelscope import ModelScopeHub
+from emulator.hubs.modelscope_api import Habits
 from emulator.hubs.proxy import Proxy
 from emulator.hubs.repository import LfsRule, Repository
 from emulator.hubs.request_log import Entry, RequestLog
 from emulator.hubs.wrong_answers import (
     EXPIRED_URL,
+    After,
     Delay,
     Gzip,
     HtmlPage,
@@ -31,6 +34,7 @@ from emulator.hubs.wrong_answers import (
 
 __all__ = [
     "EXPIRED_URL",
+    "After",
     "BrokenChunks",
     "Bytes",
     "Close",
@@ -40,12 +44,14 @@ __all__ = [
     "Faults",
     "Flip",
     "Gzip",
+    "Habits",
     "Hangup",
     "HtmlPage",
     "HubError",
     "HuggingFaceHub",
     "IgnoreRange",
     "LfsRule",
+    "ModelScopeHub",
     "NextLink",
     "Options",
     "Overrun",

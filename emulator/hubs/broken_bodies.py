@@ -1,5 +1,4 @@
-"""Faults within a body: bytes that are wrong, missing, late or too many, and connections that
-break.
+"""Faults within a body: bytes wrong, missing, late or too many, and connections that break.
 
 Offsets are positions in the file, not in the answer: `Reset(offset=1000)` breaks whichever answer
 carries byte 1000, just before it. For answers that are no file, position and offset are the same.
@@ -89,7 +88,7 @@ class Stall(Within):
 
     Args:
         seconds: after which the rest is sent; None waits until the faults are released or the
-        client leaves.
+            client leaves.
     """
 
     seconds: float | None = None

@@ -1,8 +1,7 @@
 """Bytes that a hub serves: held in memory, read from a file, or made up as they are asked for.
 
-Digests are computed when somebody asks for them and then kept, so a folder that is served but
-never listed costs nothing, and a made-up file of 60 GB can be listed with a digest that its owner
-already knows.
+Digests are computed once and then kept. A made-up file can bring its own, so that one of 60 GB is
+served without anybody hashing it, and a listing can be repeated whose files nobody has.
 """
 
 from __future__ import annotations
@@ -115,17 +114,22 @@ class Virtual(_Digests):
     """A file that exists nowhere: one block, over and over.
 
     Args:
-        size_bytes: how large it seems. block: what it repeats. sha256: its digest, where it is
-        known; else listing it computes one, a second for every gigabyte or so.
+        size_bytes: how large it seems.
+        block: what it repeats.
+        sha256: its digest where it is known; else listing it computes one, at a second or so for
+            each gigabyte.
+        git_sha1: the same for its id in git. A file that is listed but never fetched may have any.
     """
 
-    def __init__(self, size_bytes: int, block: bytes = b"\0", sha256: str = "") -> None:
+    def __init__(
+        self, size_bytes: int, block: bytes = b"\0", *, sha256: str = "", git_sha1: str = ""
+    ) -> None:
         self.size_bytes = size_bytes
         # Long enough that a piece is one slice of it, wherever the piece begins.
         self._period = len(block)
         self._stretch = block * (_PIECE_BYTES // len(block) + 2)
-        if sha256:
-            self.__dict__["sha256"] = sha256
+        known = {"sha256": sha256, "git_sha1": git_sha1}
+        self.__dict__.update({name: value for name, value in known.items() if value})
 
     def part(self, start: int, length: int) -> Iterator[bytes]:
         """Return a part as pieces."""

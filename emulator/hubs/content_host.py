@@ -27,9 +27,9 @@ class ContentHost:
     """Serves contents by signed URL.
 
     Args:
-        lifetime_seconds: how long a signed URL works, on the clock. range_from_bytes: files
-        larger than this are only given out in ranges; a request for all of one is
-            answered 400, as large content networks do.
+        lifetime_seconds: how long a signed URL works, on the clock.
+        range_from_bytes: files larger than this are only given out in ranges; a request for all
+            of one is answered 400, as large content networks do.
     """
 
     def __init__(self, clock: Clock, *, lifetime_seconds: float, range_from_bytes: int) -> None:

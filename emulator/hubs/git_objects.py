@@ -1,5 +1,4 @@
-"""Git's own names for trees, commits and tags, so that every id a hub shows is the one git would
-give.
+"""Git's own names for trees, commits and tags: every id a hub shows is the one git would give.
 
 Ids follow from content alone: the same files committed in the same order have the same ids in
 every run.
@@ -31,7 +30,7 @@ def tree_ids(blobs: Mapping[str, str]) -> dict[str, str]:
 
     Args:
         blobs: blob ids by path. Paths need not be ones that git would accept: a hub under test
-        serves those too.
+            serves those too.
     """
     entries: dict[tuple[str, ...], list[tuple[bytes, bytes]]] = {(): []}
     for path, blob in blobs.items():

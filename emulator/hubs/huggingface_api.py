@@ -1,9 +1,9 @@
 """The Hugging Face hub's HTTP interface, as far as downloads need it: requests in, replies out.
 
-| request | answer | | --- | --- | | `GET /api/whoami-v2` | the token's user, or 401 | | `GET
-/api/models/{repo}[/revision/{rev}]` | the commit that the revision names now, and its files | |
-`GET /api/models/{repo}/tree/{rev}[/{dir}]` | files and folders in pages, the next one in `Link` |
-| `HEAD, GET /{repo}/resolve/{rev}/{path}` | a git blob's bytes, or a redirect for an LFS file |
+- `GET /api/whoami-v2`: the token's user, or 401
+- `GET /api/models/{repo}[/revision/{rev}]`: the commit that the revision names now, and its files
+- `GET /api/models/{repo}/tree/{rev}[/{dir}]`: files and folders in pages, the next one in `Link`
+- `HEAD, GET /{repo}/resolve/{rev}/{path}`: a git blob's bytes, or a redirect for an LFS file
 
 A revision is one escaped segment. What the real hub says no with is kept to the letter where
 clients read it: status, X-Error-Code and X-Error-Message. Strangers learn as little as there: a
@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from emulator.hubs.huggingface_routes import RESOLVE_CACHE, Problem, Route, parse, split
-from emulator.hubs.replies import Reply, Subject, content_reply, json_reply, text_reply
+from emulator.hubs.replies import Reply, Subject, content_reply, json_reply, redirect_reply
 from emulator.hubs.repository import Commit, File, Repository
 from gpustack_delivery.httpd import Request
 
@@ -33,10 +33,10 @@ class Options:
     """How a hub presents what it has.
 
     Args:
-        page_entries: entries on a page of a tree. expanded_entries: the same for a tree with
-        `expand`. relative_redirects: git blobs are redirected to a path on the same host first,
-        as the real hub does for
-            some clients.
+        page_entries: entries on a page of a tree.
+        expanded_entries: the same for a tree with `expand`.
+        relative_redirects: git blobs are redirected to a path on the same host first, as the real
+            hub does for some clients.
     """
 
     page_entries: int = 1000
@@ -175,7 +175,7 @@ class HuggingFaceApi:
             )
         query = dict(parse_qsl(request.query))
         recursive, expand = (query.get(name, "").lower() in {"true", "1"} for name in _SWITCHES)
-        paths = _below(commit, route.path, recursive=recursive)
+        paths = commit.below(route.path, recursive=recursive)
         size = self._options.expanded_entries if expand else self._options.page_entries
         start = _position(query.get("cursor", ""))
         masked = repository.gated and not caller.reads(repository)
@@ -199,12 +199,12 @@ class HuggingFaceApi:
             raise Problem(404, "EntryNotFound", "Entry not found", commit=commit.id)
         places = {"resolve"}
         if file.lfs:
-            reply = _redirect(302, self._offer(file))
+            reply = redirect_reply(302, self._offer(file))
             reply.headers.append(("X-Linked-Size", str(file.size_bytes)))
             reply.headers.append(("X-Linked-Etag", f'"{file.etag}"'))
         elif self._options.relative_redirects and request.path.split("/")[1:4] != RESOLVE_CACHE:
             where = f"/{'/'.join(RESOLVE_CACHE)}/{repository.name}/{commit.id}/{quote(file.path)}"
-            reply = _redirect(307, f"{where}?etag=%22{file.etag}%22")
+            reply = redirect_reply(307, f"{where}?etag=%22{file.etag}%22")
         else:
             reply = content_reply(file.content, file.etag, request)
             name = quote(file.path.rpartition("/")[2], safe="")
@@ -233,21 +233,6 @@ def _whoami(caller: _Caller) -> Reply:
                 "accessToken": {"displayName": "emulator", "role": "read"},
             },
         }
-    )
-
-
-def _redirect(status: int, location: str) -> Reply:
-    reply = text_reply(status, f"Found. Redirecting to {location}")
-    reply.headers.append(("Location", location))
-    return reply
-
-
-def _below(commit: Commit, directory: str, *, recursive: bool) -> list[str]:
-    prefix = f"{directory}/" if directory else ""
-    return sorted(
-        path
-        for path in {*commit.files, *commit.directories} - {directory}
-        if path.startswith(prefix) and (recursive or "/" not in path[len(prefix) :])
     )
 
 

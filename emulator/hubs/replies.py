@@ -60,10 +60,21 @@ class Subject:
     path: str = ""
 
 
+def bytes_reply(status: int, body: bytes, kind: str) -> Reply:
+    """Return a reply with a body of a media type."""
+    return Reply(status, [("Content-Type", kind)], Bytes(body), 0, len(body))
+
+
 def text_reply(status: int, text: str, kind: str = "text/plain; charset=utf-8") -> Reply:
     """Return a reply with a short text."""
-    body = text.encode()
-    return Reply(status, [("Content-Type", kind)], Bytes(body), 0, len(body))
+    return bytes_reply(status, text.encode(), kind)
+
+
+def redirect_reply(status: int, location: str) -> Reply:
+    """Return a redirect, which names its target in the body as well."""
+    reply = text_reply(status, f"Found. Redirecting to {location}")
+    reply.headers.append(("Location", location))
+    return reply
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:

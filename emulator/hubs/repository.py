@@ -84,6 +84,15 @@ class Commit:
     files: Mapping[str, File] = field(repr=False)
     directories: Mapping[str, str] = field(repr=False)
 
+    def below(self, directory: str, *, recursive: bool) -> list[str]:
+        """Return the paths of files and folders in a folder, sorted; "" is the root."""
+        prefix = f"{directory}/" if directory else ""
+        return sorted(
+            path
+            for path in {*self.files, *self.directories} - {directory}
+            if path.startswith(prefix) and (recursive or "/" not in path[len(prefix) :])
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Ref:

@@ -20,9 +20,11 @@ from gpustack_delivery.httpd import Headers, Request
 class Entry:
     """One request and what became of it.
 
-    `host` is the server that was asked: `hub`, `cdn`, `modelscope` or `proxy`. `path` is
-    percent-decoded. Times are the injected clock's, `ended` None while the answer is under way;
-    `in_flight` counts the requests under way when this one came, itself included.
+    `host` is the server that was asked: `hub`, `cdn` or `proxy`. `path` is percent-decoded. Times
+    are the injected clock's, `ended` None while the answer is under way. `began` and `over` number
+    all beginnings and ends in their order, so that two entries overlapped when each began before
+    the other was over, however the clock stood. `in_flight` counts the requests under way when
+    this one came, itself included.
     """
 
     host: str
@@ -31,10 +33,12 @@ class Entry:
     headers: Headers
     started: float
     in_flight: int
+    began: int
     query: str = field(default="", repr=False)
     status: int = 0
     sent_bytes: int = 0
     ended: float | None = None
+    over: int | None = None
 
     @property
     def range(self) -> str:
@@ -45,6 +49,12 @@ class Entry:
     def authorized(self) -> bool:
         """Whether any credential came along."""
         return "Authorization" in self.headers
+
+    def overlaps(self, other: Entry) -> bool:
+        """Say whether two requests were under way at the same time."""
+        return (other.over is None or self.began < other.over) and (
+            self.over is None or other.began < self.over
+        )
 
     def carries(self, secret: str) -> bool:
         """Say whether a secret stands anywhere in the request's target or headers."""
@@ -79,12 +89,14 @@ class RequestLog:
         self._lock = threading.Lock()
         self._entries: list[Entry] = []
         self._in_flight = 0
+        self._moment = 0
 
     def begin(self, host: str, request: Request, path: str = "") -> Entry:
         """Note a request, under another path than its own if one is given; `end` has to follow."""
         path = unquote(path or request.path, errors="replace")
         with self._lock:
             self._in_flight += 1
+            self._moment += 1
             entry = Entry(
                 host,
                 request.method,
@@ -92,6 +104,7 @@ class RequestLog:
                 request.headers,
                 self._clock.now(),
                 self._in_flight,
+                self._moment,
                 request.query,
             )
             self._entries.append(entry)
@@ -101,6 +114,8 @@ class RequestLog:
         """Note that an answer is over."""
         with self._lock:
             self._in_flight -= 1
+            self._moment += 1
+            entry.over = self._moment
             entry.sent_bytes += sent_bytes
             entry.ended = self._clock.now()
 

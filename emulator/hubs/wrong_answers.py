@@ -92,6 +92,18 @@ class Delay(AnyAnswer):
         return strike.reply.response()
 
 
+@dataclass(frozen=True)
+class After(AnyAnswer):
+    """The right answer, after something has happened: a branch moved, a token withdrawn."""
+
+    action: Callable[[], object]
+
+    def spoil(self, strike: Strike) -> Response:
+        """Let it happen, then return the answer, which was made before."""
+        self.action()
+        return strike.reply.response()
+
+
 class IgnoreRange:
     """200 and the whole file, whatever range was asked for."""
 

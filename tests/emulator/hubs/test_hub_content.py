@@ -187,12 +187,18 @@ def test_log_counts_what_is_under_way(hub: HuggingFaceHub) -> None:
         thread.start()
     eventually(lambda: hub.faults.gate.waiting == 5)
     assert hub.requests.in_flight == hub.requests.peak() == 5
+    first, *others = hub.requests.entries()
+    assert all(first.overlaps(other) and other.overlaps(first) for other in others)
     hub.faults.clear()
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     assert [answer.body for answer in answers] == [DATA] * 5
     eventually(lambda: hub.requests.in_flight == 0)
     assert hub.requests.sent_bytes() == 5 * SIZE
+    assert all(first.overlaps(other) and other.overlaps(first) for other in others)
+    ask(url)
+    eventually(lambda: hub.requests.in_flight == 0)
+    assert not any(entry.overlaps(hub.requests.entries()[-1]) for entry in (first, *others))
 
 
 def test_dump_withholds_secrets(hub: HuggingFaceHub) -> None:

@@ -12,6 +12,7 @@ import pytest
 from emulator.clock import ManualClock
 from emulator.hubs import (
     EXPIRED_URL,
+    After,
     Gzip,
     HtmlPage,
     HuggingFaceHub,
@@ -183,6 +184,18 @@ def test_unmeasured(hub: HuggingFaceHub) -> None:
     assert answer.headers["transfer-encoding"] == "chunked"
     assert "content-length" not in answer.headers
     assert answer.body == DATA
+
+
+def test_something_happens_in_between(hub: HuggingFaceHub) -> None:
+    """A branch moves right after the listing was made: the answer is the old one, the next new."""
+    repository = hub.find_repository("org/model")
+    assert repository is not None
+    move = After(lambda: repository.commit({"other.txt": b"new"}))
+    rule = hub.faults.add(move, at="tree", times=1)
+    before, after = ask(tree_url(hub)), ask(tree_url(hub))
+    assert "model.bin" in {entry["path"] for entry in before.json}
+    assert {entry["path"] for entry in after.json} == {"other.txt"}
+    assert rule.hits == 1
 
 
 def test_expired_url(hub: HuggingFaceHub) -> None:

@@ -165,10 +165,16 @@ def test_contents_agree(tmp_path: Path, size: int) -> None:
             assert b"".join(content.pieces(start, length)) == data[start : start + length]
 
 
-def test_virtual_digest_may_be_known() -> None:
-    """A made-up file with a given digest is never hashed."""
-    content = Virtual(10**18, sha256="ab" * 32)
-    assert content.sha256 == "ab" * 32
+def test_digests_of_made_up_files_may_be_known() -> None:
+    """A made-up file with given digests is never hashed, so any listing can be repeated."""
+    content = Virtual(10**18, sha256="ab" * 32, git_sha1="cd" * 20)
+    assert (content.sha256, content.git_sha1) == ("ab" * 32, "cd" * 20)
+    repository = Repository("org/model")
+    repository.commit({"large.bin": content, "small.txt": Virtual(659, git_sha1="ef" * 20)})
+    commit = repository.resolve("main")
+    assert commit is not None
+    assert commit.files["large.bin"].etag == "ab" * 32
+    assert commit.files["small.txt"].oid == "ef" * 20
 
 
 def test_socket_in_a_folder(tmp_path: Path) -> None:
