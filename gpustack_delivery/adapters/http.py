@@ -15,6 +15,7 @@ engine call it. Rules: NS-DL-11, NS-DL-22, NS-DL-23, NS-FR-01, NS-FR-08.
 from __future__ import annotations
 
 import http.client
+import io
 import logging
 import os
 import ssl
@@ -76,8 +77,9 @@ class Stream:
         self._response = response
         self._flight = flight
         self._remaining = self.declared_bytes
+        self._leading = True
         # What lies under urllib3 fills the caller's buffer with one system call and no copy, and
-        # reports every byte that arrived before a failure; urllib3 itself has no such call.
+        # loses no byte that came before a failure; urllib3 itself has no such call.
         self._body: Any = getattr(response, "_fp", None)
         self._reader: Any = getattr(self._body, "fp", None)
 
@@ -94,14 +96,21 @@ class Stream:
                 count = len(data)
             elif self._remaining == 0 or self._reader is None:
                 count = 0
-            elif self._remaining is None:
-                count = self._reader.readinto1(view)
             else:
-                count = self._reader.readinto1(view[: self._remaining])
-                if count == 0:
-                    raise TransportFault("a body that ended early")
-                self._remaining -= count
+                count = self._read_reader(view[: self._remaining])
+                if self._remaining is not None:
+                    if count == 0:
+                        raise TransportFault("a body that ended early")
+                    self._remaining -= count
         return count
+
+    def _read_reader(self, view: memoryview) -> int:
+        if self._leading:
+            # What came with the headers lies in the reader's buffer. A view larger than that buffer
+            # would get it only together with a read that may block for ever.
+            view = view[: io.DEFAULT_BUFFER_SIZE]
+            self._leading = len(view) < io.DEFAULT_BUFFER_SIZE
+        return int(self._reader.readinto1(view))
 
     def close(self) -> None:
         """Give the connection back when the body was read to its declared end; else close it."""
@@ -141,9 +150,11 @@ class Http:
         self._verify = verify
         self._clock = SystemClock()
         self._context = tls_context(ca_pem, verify=verify)
-        environment = os.environ if environment is None else environment
-        configured = ProxyRule.configured(proxy, no_proxy) if proxy else None
-        self._proxies = configured or ProxyRule.of_environment(environment)
+        if proxy:
+            self._proxies = ProxyRule.configured(proxy, no_proxy)
+        else:
+            surroundings = os.environ if environment is None else environment
+            self._proxies = ProxyRule.of_environment(surroundings)
         self._lock = threading.Lock()
         self._managers: dict[str, urllib3.PoolManager] = {}
         self._session = requests.Session()
@@ -182,8 +193,8 @@ class Http:
                     timeout=TIMEOUT_SECONDS,
                     verify=self._verify,
                 ) as response:
-                    location = response.headers.get("Location")
-                    if follow and chain.follow(response.status_code, location):
+                    place = response.headers.get("Location")
+                    if follow and chain.follow(response.status_code, place):
                         continue
                     body = self._read_body(response.raw, limit_bytes, until)
                     return Answer(response.status_code, response.headers, body, chain.url)
@@ -262,8 +273,7 @@ class _Boarding:
         return super().getresponse()  # type: ignore[misc]  # the connection class beside this one
 
 
-class _Connection(_Boarding, HTTPConnection):
-    pass
+class _Connection(_Boarding, HTTPConnection): ...
 
 
 class _TlsConnection(_Boarding, HTTPSConnection):
@@ -296,9 +306,8 @@ class _SessionAdapter(HTTPAdapter):
         self.poolmanager.pool_classes_by_scheme = _POOL_CLASSES
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        manager = super().proxy_manager_for(
-            proxy, **kwargs, ssl_context=self._context, proxy_ssl_context=self._context
-        )
+        kwargs.update(ssl_context=self._context, proxy_ssl_context=self._context)
+        manager = super().proxy_manager_for(proxy, **kwargs)
         manager.pool_classes_by_scheme = _POOL_CLASSES
         return manager
 
@@ -310,12 +319,8 @@ def _pool_manager(proxy: str, context: ssl.SSLContext) -> urllib3.PoolManager:
     shape: Any = {"num_pools": _POOLS, "maxsize": _CONNECTIONS, "ssl_context": context}
     manager = urllib3.PoolManager(**shape)
     if proxy:
-        manager = urllib3.ProxyManager(
-            proxy,
-            proxy_headers=proxy_headers(proxy),
-            proxy_ssl_context=context,
-            **shape,
-        )
+        shape.update(proxy_headers=proxy_headers(proxy), proxy_ssl_context=context)
+        manager = urllib3.ProxyManager(proxy, **shape)
     manager.pool_classes_by_scheme = _POOL_CLASSES
     return manager
 
