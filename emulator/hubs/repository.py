@@ -28,7 +28,10 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class LfsRule:
-    """Which files are LFS files: by the name's pattern, as .gitattributes has it, or by size."""
+    """Which files are LFS files: by pattern, as .gitattributes has it, or by size.
+
+    A pattern with a slash in it is matched against the whole path, others against the name.
+    """
 
     patterns: tuple[str, ...] = (
         "*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.onnx", "*.gguf", "*.h5",
@@ -41,7 +44,8 @@ class LfsRule:
         """Say whether a file is kept outside git."""
         name = path.rpartition("/")[2]
         return size_bytes > self.size_bytes or any(
-            fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns
+            fnmatch.fnmatchcase(path if "/" in pattern else name, pattern)
+            for pattern in self.patterns
         )
 
 

@@ -40,7 +40,7 @@ def api(
     hub: ModelScopeHub, rest: str, name: str = "org/model", *, token: str = "", **headers: str
 ) -> Answer:
     """Ask for something below a model."""
-    return ask(f"{hub.url}/api/v1/models/{name}/{rest}", token=token, **headers)
+    return ask(f"{hub.url}/api/v1/models/{name}/{rest}", token=token, context=None, **headers)
 
 
 def data(answer: Answer) -> Any:

@@ -76,6 +76,15 @@ def test_lfs_rule(path: str, size: int, *, lfs: bool) -> None:
     assert LfsRule().covers(path, size) == lfs
 
 
+def test_lfs_rule_of_ones_own() -> None:
+    """A pattern with a slash is about the whole path, one without about the name."""
+    rule = LfsRule(patterns=("weights/*", "*.q4"), size_bytes=100)
+    assert rule.covers("weights/config.json", 1)
+    assert rule.covers("deep/model.q4", 1)
+    assert not rule.covers("other/weights", 1)
+    assert not rule.covers("model.safetensors", 100)
+
+
 def test_folder_is_read_whole(tmp_path: Path) -> None:
     """Nested files, empty files, hidden files and links to files are served; bookkeeping is not."""
     for name, data in FILES.items():
