@@ -61,11 +61,12 @@ class Caller:
         """Return the JSON that a webhook answers. Raises ReviewFault with the reason otherwise."""
         url, name = _url(client)
         full = f"{url}?timeout={timeout_seconds}s"
+        endpoint = self._endpoint(client, full, name)
         try:
-            endpoint = self._endpoint(client, full, name)
             status, headers, body = _exchange(endpoint, client, review, timeout_seconds)
         except OSError as fault:
-            raise ReviewFault(f'failed to call webhook: Post "{full}": {_reason(fault)}') from None
+            reason = _reason(fault, endpoint)
+            raise ReviewFault(f'failed to call webhook: Post "{full}": {reason}') from None
         except http.client.HTTPException:
             raise ReviewFault(f'failed to call webhook: Post "{full}": EOF') from None
         if not 200 <= status < 300:
@@ -160,7 +161,7 @@ def _trusting(client: Json) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
 
 
-def _reason(fault: OSError) -> str:
+def _reason(fault: OSError, endpoint: Endpoint) -> str:
     """Return a network failure as a Go client words it."""
     if isinstance(fault, TimeoutError):
         return "context deadline exceeded"
@@ -174,7 +175,7 @@ def _reason(fault: OSError) -> str:
         detail = "certificate signed by unknown authority" if unknown else fault.verify_message
         return f"tls: failed to verify certificate: x509: {detail}"
     if isinstance(fault, ConnectionRefusedError):
-        return "connect: connection refused"
+        return f"dial tcp {endpoint.host}:{endpoint.port}: connect: connection refused"
     if isinstance(fault, ConnectionResetError):
         return "read: connection reset by peer"
     return str(fault)

@@ -15,6 +15,15 @@ from emulator.errors import forbidden
 _VARIABLES: dict[str, Json | None] = {"object": None, "oldObject": None, "request": None}
 
 
+def fault(expression: str) -> str:
+    """Return why an expression cannot be compiled, or ""."""
+    try:
+        compile_expression(expression, _VARIABLES)
+    except CompileError as caught:
+        return str(caught)
+    return ""
+
+
 class Conditions:
     """Evaluates conditions; compiled ones are kept. Thread-safe."""
 
@@ -34,18 +43,18 @@ class Conditions:
             return True
         sent = review.request(attributes, match.resource, "")["request"]
         variables = {"object": sent["object"], "oldObject": sent["oldObject"], "request": sent}
-        fault = ""
+        failure = ""
         for condition in conditions:
             try:
                 if self._value(condition["expression"], variables) is not True:
                     return False
             except (CompileError, EvaluationError) as caught:
-                fault = fault or f'match condition "{condition["name"]}" failed: {caught}'
-        if not fault:
+                failure = failure or f'match condition "{condition["name"]}" failed: {caught}'
+        if not failure:
             return True
         if match.webhook.get("failurePolicy", "Fail") == "Ignore":
             return False
-        raise forbidden(attributes.target.resource, attributes.target.name, fault)
+        raise forbidden(attributes.target.resource, attributes.target.name, failure)
 
     def _value(self, text: str, variables: dict[str, Any]) -> Any:
         with self._lock:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, MutableMapping
 from dataclasses import replace
 
-from emulator.admission import review
+from emulator.admission import configuration, review
 from emulator.admission.calling import DEFAULT_TIMEOUT_SECONDS, Caller
 from emulator.admission.conditions import Conditions
 from emulator.admission.matching import GROUP, Catalogue, Match, Reader, matching
@@ -61,7 +61,13 @@ class Webhooks:
         return None if attributes.object is before else attributes.object
 
     def validate(self, attributes: Attributes, warn: Callable[[str], None]) -> None:
-        """Ask every validating webhook; raise the first refusal as an ApiError."""
+        """Ask every validating webhook; raise the first refusal as an ApiError.
+
+        A webhook configuration itself is never shown to webhooks; it is checked here instead.
+        """
+        unsound = configuration.refusal(attributes)
+        if unsound is not None:
+            raise unsound
         refusals: list[ApiError] = []
         for match in self._matching(_VALIDATING, attributes):
             try:

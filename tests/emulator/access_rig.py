@@ -160,7 +160,7 @@ def _sorted_text(value: Json) -> str:
 
 
 @contextmanager
-def secured() -> Iterator[SecuredSession]:
+def secured(kind: type[SecuredSession] = SecuredSession, **more: Any) -> Iterator[SecuredSession]:
     """Open a session with access control on a fresh server with the recordings' CRD."""
     clock, patcher = SteppingClock(), FieldPatcher()
     webhooks, restriction = Webhooks(), NodeRestriction()
@@ -173,8 +173,8 @@ def secured() -> Iterator[SecuredSession]:
         security.install(api)
         discovery = Discovery(api, ServerInfo(VERSION, ADDRESS), security.signer)
         server = ApiServer(api, Doors(Certified(security), (discovery,)))
-        opened = SecuredSession(
-            api, server, callers=dict(CALLERS), security=security, webhooks=webhooks
+        opened = kind(
+            api, server, callers=dict(CALLERS), security=security, webhooks=webhooks, **more
         )
         for name in ("t1", "t2"):
             opened.make("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
