@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -260,3 +263,29 @@ def test_stop_lets_nothing_hang(hub: HuggingFaceHub) -> None:
         thread.join(PATIENCE_SECONDS)
     assert len(answers) == 2
     assert hub.requests.in_flight == 0
+
+
+def test_hub_whose_port_is_taken(clock: ManualClock) -> None:
+    """A hub that cannot listen leaves its content host closed as well."""
+    with HuggingFaceHub(clock=clock) as first:
+        second = HuggingFaceHub(clock=clock, content_host="127.0.0.3")
+        second.start()
+        second.stop()
+        port = urlsplit(second.url).port
+        with socket.create_server(("127.0.0.1", port or 0)), pytest.raises(OSError, match="in use"):
+            second.start()
+        with pytest.raises(ConnectionRefusedError):
+            ask(second.content_url)
+        assert ask(first.url).status == 404
+
+
+def test_file_that_vanished(
+    hub: HuggingFaceHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A served file that is gone is the hub's own failure, and no request is left open."""
+    (tmp_path / "a.txt").write_bytes(b"a")
+    hub.add_repository("org/model", tmp_path)
+    (tmp_path / "a.txt").unlink()
+    assert ask(f"{hub.url}/org/model/resolve/main/a.txt").status == 500
+    assert hub.requests.in_flight == 0
+    assert "FileNotFoundError" in caplog.text
