@@ -193,11 +193,10 @@ class Http:
                     timeout=TIMEOUT_SECONDS,
                     verify=self._verify,
                 ) as response:
-                    place = response.headers.get("Location")
-                    if follow and chain.follow(response.status_code, place):
-                        continue
-                    body = self._read_body(response.raw, limit_bytes, until)
-                    return Answer(response.status_code, response.headers, body, chain.url)
+                    status, found = response.status_code, response.headers
+                    if not (follow and chain.follow(status, found.get("Location"))):
+                        body = self._read_body(response.raw, limit_bytes, until)
+                        return Answer(status, found, body, chain.url)
 
     def stream(
         self,

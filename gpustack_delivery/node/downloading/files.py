@@ -88,6 +88,7 @@ class File:
         self.noted = offset  # what it is about to know
         self.finished = False
         self.wrong = False
+        self.unsafe = False  # a sync of it has failed
         self._source = Source(target.url, target.entry.size_bytes)
         self._taken = offset
         self._in_flight = 0

@@ -31,14 +31,16 @@ class Keeper:
 
     def save(self, file: File, checkpoint: Checkpoint) -> None:
         """Sync a file and note how far it is safe."""
-        self._disk.sync_file(file.target.destination)
+        if not self._sync(file):
+            return
         self._ledger.save(file.target.entry, checkpoint, self._disk)
         file.saved = checkpoint.offset
 
     def finish(self, file: File) -> None:
         """Sync a whole, verified file and note it."""
         file.close()
-        self._disk.sync_file(file.target.destination)
+        if not self._sync(file):
+            return
         self._ledger.finish([file.target.entry], self._disk)
         self._ledger.forget(file.target.entry)
 
@@ -53,7 +55,7 @@ class Keeper:
         """Sync the small files collected so far and note them."""
         batch, self._batch, self._batch_bytes = self._batch, [], 0
         for file in batch:
-            self._disk.sync_file(file.target.destination)
+            self._sync(file)
         if batch:
             self._ledger.finish((file.target.entry for file in batch), self._disk)
 
@@ -73,3 +75,16 @@ class Keeper:
                     self.save(file, Checkpoint(file.offset, state))
         except (OSError, HostFault) as error:
             _log.warning("last checkpoint failed path=%a: %s", file.target.entry.path, error)
+
+    def _sync(self, file: File) -> bool:
+        """Make a file's content durable; False when that has failed once before.
+
+        After a failed sync the kernel forgets which pages were lost, and the next sync succeeds
+        over the hole. Nothing more is noted about such a file; its last checkpoint was safe before.
+        """
+        if file.unsafe:
+            return False
+        file.unsafe = True
+        self._disk.sync_file(file.target.destination)
+        file.unsafe = False
+        return True

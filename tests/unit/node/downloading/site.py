@@ -112,13 +112,15 @@ class Site:
 
     def use(self, disk: Disk, *, hashing: Hashing | None = None) -> None:
         """Build the engine anew over another disk or another way to hash."""
+        self._disk = disk
+        self.hashing = hashing or self.hashing
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Build the engine anew over the limits of the moment."""
+        shape = Shape(SEGMENT, CHECKPOINT)
         self.downloader = Downloader(
-            self.http,
-            self.limits,
-            self.clock,
-            disk,
-            hashing or self.hashing,
-            Shape(SEGMENT, CHECKPOINT),
+            self.http, self.limits, self.clock, self._disk, self.hashing, shape
         )
 
     def close(self) -> None:
