@@ -46,7 +46,7 @@ from emulator.kinds.kind import Kind
 from emulator.objects import Store
 from emulator.reads import Reads
 from emulator.state import State, Steps
-from emulator.subresources import Scales, bind_pod, scale_paths
+from emulator.subresources import PodPosts, Scales, scale_paths
 from emulator.watching import Watch
 from emulator.writes import Writes
 
@@ -109,6 +109,7 @@ class Api:
         self._reads = Reads(self._state)
         self._writes = Writes(self._state)
         self._deletion = Deletion(self._state, self._reads)
+        self._pods = PodPosts(self._state, self._writes, self._deletion)
         self._scales = Scales(self._state, self._writes)
         self._watches: set[Watch] = set()
         self._root_ca = root_ca
@@ -141,6 +142,10 @@ class Api:
     def idle(self) -> bool:
         """Say whether the controllers have acted on every change so far."""
         return self._loop.idle()
+
+    def settle(self) -> None:
+        """Wait until the controllers have acted on every change, their own included."""
+        self._loop.settle()
 
     def compact(self) -> None:
         """Forget the past: whoever is not up to date gets 410 Expired."""
@@ -194,7 +199,8 @@ class Api:
         self._state.virtuals[key] = virtual
 
     def virtual(self, group: str, plural: str, subresource: str) -> Virtual | None:
-        """Return the function that answers creates of a resource or subresource, if there is one."""
+        """Return the function that answers creates of a resource or subresource, if there is "
+        "one."""
         return self._state.virtuals.get((group, plural, subresource))
 
     # access
@@ -222,7 +228,8 @@ class Api:
         return self._reads.list(target, options)
 
     def watch(self, target: Target, options: ListOptions = _ALL) -> WatchStream:
-        """Open a watch; a version that is too old comes as an ERROR event, as in the real server."""
+        """Open a watch; a version that is too old comes as an ERROR event, as in the real "
+        "server."""
         watch = Watch(self._state, target, options, self._watches.discard)
         self._watches.add(watch)
         return watch
@@ -236,7 +243,9 @@ class Api:
         if virtual is not None:
             return virtual(caller, target, body, options)
         if (resource.plural, target.subresource) == ("pods", "binding"):
-            return bind_pod(self._state, self._writes, caller, target, body)
+            return self._pods.bind(caller, target, body)
+        if (resource.plural, target.subresource) == ("pods", "eviction"):
+            return self._pods.evict(caller, target, body)
         if target.subresource:
             self._check_subresource(target, "create")
             raise not_allowed(resource, "create")

@@ -21,6 +21,7 @@ from emulator.api import Api
 from emulator.contracts import Access, Caller, Json, Outcome, Patch, Target
 from emulator.decoding import (
     JSON,
+    YAML,
     check_patch_options,
     decode_object,
     decode_patch,
@@ -28,7 +29,7 @@ from emulator.decoding import (
     list_options,
     media_type,
     write_options,
-)  # fmt: skip
+)
 from emulator.errors import ApiError, bad_request, failure, internal, not_allowed
 from emulator.routes import Route, parse
 from emulator.watch_body import WatchBody
@@ -44,7 +45,8 @@ class Authenticator(Protocol):
     """Finds out who sent a request."""
 
     def authenticate(self, request: Request) -> Caller:
-        """Return the caller. Raises ApiError 401, or 403 for an impersonation that is not allowed."""
+        """Return the caller. Raises ApiError 401, or 403 for an impersonation that is not "
+        "allowed."""
 
 
 class Extra(Protocol):
@@ -93,7 +95,7 @@ class ApiServer:
             response = self._answer(request)
         except ApiError as error:
             response = _refusal(error)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a fault of ours is an answer, too: 500 and a log line
             _LOG.exception("method=%s path=%s the emulator failed", request.method, request.path)
             response = _refusal(internal("Internal Server Error: the emulator failed, see its log"))
         audit = request.headers.get("Audit-Id") or str(uuid.uuid4())
@@ -110,9 +112,8 @@ class ApiServer:
         try:
             resource = self._api.resource(route.group, route.version, route.plural)
         except ApiError:
-            forwarded = self._doors.aggregator and self._doors.aggregator.forward(
-                caller, route, request
-            )
+            aggregator = self._doors.aggregator
+            forwarded = aggregator.forward(caller, route, request) if aggregator else None
             if forwarded is None:
                 raise
             return forwarded
@@ -218,7 +219,7 @@ class _Answer:
 
     def _rendered(self, code: int, body: Json, warnings: Sequence[str]) -> Response:
         headers = [("Content-Type", self._form.media), *_warning_headers(warnings)]
-        if self._form.media == tables.YAML:
+        if self._form.media == YAML:
             text = yaml.safe_dump(body, default_flow_style=False, width=1 << 20)
             return Response(code, headers, text.encode())
         if self._pretty:

@@ -6,7 +6,7 @@ an object what it likes. Tests, the kubelet and the scheduler of the emulator us
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from emulator.api import Api
@@ -69,7 +69,7 @@ class Client:
 
     def list_version(
         self, api_version: str, kind: str, *, namespace: str = ""
-    ) -> tuple[list[Json], str]:
+    ) -> tuple[Sequence[Json], str]:
         """Return all objects of a kind and the version to watch from."""
         target = self._target(api_version, kind, namespace)
         self._ask("list", target)
@@ -93,9 +93,14 @@ class Client:
     # writing
 
     def create(
-        self, object_: Json, *, namespace: str = "", subresource: str = "", name: str = "",
+        self,
+        object_: Json,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        name: str = "",
         options: WriteOptions | None = None,
-    ) -> Json:  # fmt: skip
+    ) -> Json:
         """Create an object, or POST to a subresource of the object that `name` and `namespace`
         name.
         """
@@ -122,9 +127,16 @@ class Client:
         return self.update(object_, subresource="status")
 
     def patch(
-        self, api_version: str, kind: str, name: str, patch: Any, *, namespace: str = "",
-        subresource: str = "", type: str = MERGE,
-    ) -> Json:  # fmt: skip
+        self,
+        api_version: str,
+        kind: str,
+        name: str,
+        patch: Any,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        type: str = MERGE,
+    ) -> Json:
         """Patch an object, by JSON merge patch unless `type` says otherwise."""
         resource = self.api.resource_of(api_version, kind)
         target = Target(resource, namespace, name, subresource)
@@ -149,9 +161,14 @@ class Client:
         return copied(outcome.object)
 
     def delete(
-        self, api_version: str, kind: str, name: str, *, namespace: str = "",
+        self,
+        api_version: str,
+        kind: str,
+        name: str,
+        *,
+        namespace: str = "",
         options: DeleteOptions | None = None,
-    ) -> Json:  # fmt: skip
+    ) -> Json:
         """Delete an object; return the Status, or the object when something still holds it."""
         target = self._target(api_version, kind, namespace, name)
         self._ask("delete", target)

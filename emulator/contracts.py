@@ -59,7 +59,8 @@ class Caller:
 
 
 ADMIN = Caller("kubernetes-admin", ("system:masters", "system:authenticated"))
-"""The cluster's first user, whom no rule binds; the emulator's own controllers ask as this one too."""
+"""The cluster's first user, whom no rule binds; the emulator's own controllers ask as this one "
+"too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,15 @@ class Resource:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = (
-        "create", "delete", "deletecollection", "get", "list", "patch", "update", "watch",
-    )  # fmt: skip
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    )
     subresources: frozenset[str] = frozenset()
     custom: bool = False
 
@@ -93,7 +101,8 @@ class Resource:
 
     @property
     def qualified(self) -> str:
-        """Return `plural.group`, as messages name the resource; the bare plural in the core group."""
+        """Return `plural.group`, as messages name the resource; the bare plural in the core "
+        "group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 

@@ -22,7 +22,7 @@ from emulator.errors import (
 )
 from emulator.kinds.custom import missing_kind
 from emulator.routes import Route
-from emulator.writes import APPLY
+from emulator.stations import APPLY
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -58,7 +58,10 @@ def decode_object(
         found, complaints = _json(body, resource)
     else:
         accepted = ", ".join((JSON, YAML, PROTOBUF))
-        text = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+        text = (
+            f"the body of the request was in an unknown format - accepted media types include: "
+            f"{accepted}"
+        )
         raise failure(415, "UnsupportedMediaType", text)
     if not isinstance(found, dict):
         raise bad_request(
@@ -77,16 +80,18 @@ def decode_patch(body: bytes, content_type: str) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError:
-        raise bad_request(_go_error(body)) from None
+        raise bad_request(f"error decoding patch: {_go_error(body)}") from None
 
 
 def _yaml(body: bytes) -> Any:
     try:
-        return (
-            json.loads(body) if body.lstrip()[:1] == b"{" else yaml.load(body, Loader=_YamlLoader)
-        )
+        return json.loads(body) if body.lstrip()[:1] == b"{" else _yaml_without_times(body)
     except (yaml.YAMLError, ValueError) as error:
         raise bad_request(f"error decoding YAML: {error}") from None
+
+
+def _yaml_without_times(body: bytes) -> Any:
+    return yaml.load(body, Loader=_YamlLoader)  # noqa: S506 - a safe loader, with one rule less
 
 
 class _YamlLoader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
@@ -103,7 +108,8 @@ def _unrecognized(resource: Resource, body: bytes, reason: str) -> str:
     text = body.decode("utf-8", "replace")
     short = (f"{text[:30]} ..." if len(text) > 30 else text) if text else "<empty>"
     return (
-        f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get version/kind; "
+        f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get "
+        f"version/kind; "
         f"json parse error: {reason} ({short})"
     )
 

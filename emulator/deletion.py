@@ -4,6 +4,7 @@ the end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from emulator.contracts import (
@@ -16,12 +17,13 @@ from emulator.contracts import (
     Outcome,
     Target,
     copied,
-)  # fmt: skip
+)
 from emulator.errors import ApiError, conflict, details_of, invalid, not_supported
 from emulator.kinds.kind import Kind
 from emulator.reads import Reads
 from emulator.state import State, collection_of
 
+Review = Callable[[Json], None]
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
@@ -33,58 +35,65 @@ class Deletion:
         self._state = state
         self._reads = reads
 
-    def delete(self, caller: Caller, target: Target, options: DeleteOptions) -> Outcome:
-        """Delete one object: a Status when it is gone, the object when something still holds it."""
+    def delete(
+        self, caller: Caller, target: Target, options: DeleteOptions, *, judged: bool = True
+    ) -> Outcome:
+        """Delete one object: a Status when it is gone, the object when something still holds it.
+
+        `judged` says whether admission hears of it; an eviction was judged as what it is.
+        """
         _check_policy(options)
-        kind = self._state.kind(target.resource)
-        return Outcome(self._ended(caller, target, (kind, options), target.name))
+        review = self._review(caller, target, options) if judged else _unheard
+        return Outcome(self._ended(target, options, review))
 
     def delete_collection(
         self, caller: Caller, target: Target, chosen: ListOptions, options: DeleteOptions
     ) -> ListResult:
         """Delete one by one what a selection matches; return it as it was before."""
         _check_policy(options)
-        kind = self._state.kind(target.resource)
         found = self._reads.list(target, chosen)
         for object_ in found.items:
             metadata = object_["metadata"]
             one = replace(target, name=metadata["name"], namespace=metadata.get("namespace", ""))
+            # Admission hears of each object, without its name, as the real server does it.
+            review = self._review(caller, replace(one, name=""), options)
             try:
-                self._ended(caller, one, (kind, options), "")
+                self._ended(one, options, review)
             except ApiError as error:
                 if error.code != 404:  # somebody else was faster, which is as good
                     raise
         return found
 
-    def _ended(
-        self, caller: Caller, target: Target, how: tuple[Kind, DeleteOptions], reviewed_name: str
-    ) -> Json:
-        """Delete one object; admission hears `reviewed_name`, which is empty for a collection."""
-        kind, options = how
+    def _ended(self, target: Target, options: DeleteOptions, review: Review) -> Json:
+        kind = self._state.kind(target.resource)
 
         def attempt() -> Json | None:
             stored = self._state.stored(target)
             object_ = kind.convert(stored)
             _check_preconditions(kind, options, object_["metadata"])
-            self._review(caller, replace(target, name=reviewed_name), options, object_)
-            return self._step(target, kind, options, stored)
+            review(object_)
+            return self._step(kind, options, stored, review)
 
         return self._state.retrying(attempt)
 
-    def _review(self, caller: Caller, target: Target, options: DeleteOptions, old: Json) -> None:
+    def _review(self, caller: Caller, target: Target, options: DeleteOptions) -> Review:
+        """Return the question to admission about the deletion of an object."""
         admission = self._state.steps.admission
         if admission is None:
-            return
+            return _unheard
         wire = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", **options.wire}
-        admission.validate(
-            Attributes(caller, "DELETE", target, None, old, wire, options.dry_run), lambda _: None
-        )
+
+        def review(old: Json) -> None:
+            attributes = Attributes(caller, "DELETE", target, None, old, wire, options.dry_run)
+            admission.validate(attributes, lambda _: None)
+
+        return review
 
     def _step(
-        self, target: Target, kind: Kind, options: DeleteOptions, stored: Json
+        self, kind: Kind, options: DeleteOptions, stored: Json, review: Review
     ) -> Json | None:
         """Mark or remove a stored object; None when another write came first."""
-        store, key = self._state.store, collection_of(target.resource)
+        store, key = self._state.store, collection_of(kind.resource)
         marked = copied(stored)
         self._mark(kind, options, marked)
         held = kind.die(marked, self._state.now())
@@ -93,25 +102,27 @@ class Deletion:
                 kind.convert(marked) if held or not kind.released(marked) else _answer(kind, stored)
             )
         if not held and kind.released(marked):
-            return self._removed(kind, stored, marked)
+            return self._removed(kind, stored, marked, review)
         if marked == stored:
             return kind.convert(stored)
         put = store.put(key, marked, stored)
         return None if put is None else kind.convert(put)
 
-    def _removed(self, kind: Kind, stored: Json, marked: Json) -> Json | None:
+    def _removed(self, kind: Kind, stored: Json, marked: Json, review: Review) -> Json | None:
         store, key = self._state.store, collection_of(kind.resource)
         if kind.resource.kind == "Pod":
-            # A Pod is seen to die before it is gone.
+            # A Pod is seen to die before it is gone, and its end is judged once more.
             put = store.put(key, marked, stored)
             if put is None:
                 return None
             stored = put
+            review(stored)
         gone = store.remove(key, stored)
         return None if gone is None else _answer(kind, gone)
 
     def _mark(self, kind: Kind, options: DeleteOptions, object_: Json) -> None:
-        """Set the marks of deletion on a private copy; a second delete can only shorten the grace."""
+        """Set the marks of deletion on a private copy; a second delete can only shorten the "
+        "grace."""
         metadata = object_["metadata"]
         _set_finalizers(metadata, options.propagation_policy)
         grace = kind.grace_seconds(object_, options.grace_period_seconds)
@@ -124,6 +135,10 @@ class Deletion:
         metadata["deletionTimestamp"] = self._state.later(grace)
         if kind.marks_grace:
             metadata["deletionGracePeriodSeconds"] = grace
+
+
+def _unheard(_: Json) -> None:
+    """Ask nobody."""
 
 
 def _set_finalizers(metadata: Json, policy: str) -> None:
@@ -148,8 +163,12 @@ def _answer(kind: Kind, gone: Json) -> Json:
         "uid": metadata["uid"]
     }
     return {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
-    }  # fmt: skip
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": details,
+    }
 
 
 def _check_policy(options: DeleteOptions) -> None:
@@ -163,14 +182,16 @@ def _check_preconditions(kind: Kind, options: DeleteOptions, metadata: Json) -> 
     group, name = kind.resource.group, metadata["name"]
     if options.uid and options.uid != metadata["uid"]:
         text = (
-            f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
+            f"the UID in the precondition ({options.uid}) does not match the UID in record "
+            f"({metadata['uid']}). "
             "The object might have been deleted and then recreated"
         )
         raise conflict(group, kind.resource.kind, name, text)
     version = metadata["resourceVersion"]
     if options.resource_version and options.resource_version != version:
         text = (
-            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the "
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not "
+            f"match the "
             f"ResourceVersion in record ({version}). The object might have been modified"
         )
         raise conflict(group, kind.resource.kind, name, text)

@@ -119,8 +119,12 @@ def duplicate(field: str, value: Any) -> Cause:
 def failure(code: int, reason: str, message: str, details: Json | None = None) -> ApiError:
     """Return an error from its parts; an empty reason and no details are left out."""
     status: Json = {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
-    }  # fmt: skip
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+    }
     if reason:
         status["reason"] = reason
     if details is not None:
@@ -169,7 +173,10 @@ def conflict(group: str, kind: str, name: str, text: str) -> ApiError:
 
 def modified(resource: Resource, name: str) -> ApiError:
     """409: the object moved on since the caller read it."""
-    text = "the object has been modified; please apply your changes to the latest version and try again"
+    text = (
+        "the object has been modified; please apply your changes to the latest version and try "
+        "again"
+    )
     return conflict(resource.group, resource.plural, name, text)
 
 
@@ -248,6 +255,7 @@ def internal(message: str) -> ApiError:
 
 
 def unparsable_version(field: str, value: str) -> ApiError:
-    """500: a resourceVersion is not a number. `field` names it for watches and is empty for writes."""
+    """500: a resourceVersion is not a number. `field` names it for watches and is empty for "
+    "writes."""
     text = f"strconv.ParseUint: parsing {shown(value)}: invalid syntax"
     return internal(f"{field}: Invalid value: {shown(value)}: {text}" if field else text)

@@ -20,16 +20,20 @@ from emulator.errors import (
     not_supported,
     refused_field,
     unparsable_version,
-)  # fmt: skip
+)
 from emulator.objects import Collection
 from emulator.selectors import Selection, selection
 from emulator.state import State, collection_of
 
 _TOO_OLD_PAGE = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list "
-    "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
-    "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
-    "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+    "The provided continue parameter is too old to display a consistent list result. You can "
+    "start a new list "
+    "without the continue parameter, or use the continue token in this response to retrieve the "
+    "remainder of the "
+    "results. Continuing with the provided token results in an inconsistent list - objects that "
+    "were created, "
+    "modified, or deleted between the time the first chunk was returned and now may show up in "
+    "the list."
 )
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - a format's name
 
@@ -135,13 +139,14 @@ def _take(
         taken = keys[:limit] if limit else keys
         return [objects[key] for key in taken], len(taken)
     found: list[Json] = []
-    position = 0
-    for position, key in enumerate(keys, 1):
+    used = 0
+    for key in keys:
+        used += 1
         if chosen.matches(objects[key]):
             found.append(objects[key])
             if len(found) == limit:
                 break
-    return found, position
+    return found, used
 
 
 def _token(version: int, last_key: str, namespace: str) -> str:
@@ -169,7 +174,10 @@ def _read_token(token: str) -> tuple[int, str]:
         )
         raise bad_request(f"invalid continue token: continue key is not valid: {reason}") from None
     except (binascii.Error, ValueError, KeyError, TypeError):
-        text = "invalid continue token: continue key is not valid: incorrect encoded start resourceVersion"
+        text = (
+            "invalid continue token: continue key is not valid: incorrect encoded start "
+            "resourceVersion"
+        )
         raise bad_request(f"{text} (version meta.k8s.io/v1)") from None
     return version, start.removeprefix("/")
 
@@ -199,28 +207,29 @@ def list_options_fault(faults: Sequence[Cause]) -> ApiError:
 
 def _option_faults(options: ListOptions, *, watch: bool) -> list[Cause]:
     field, match = "resourceVersionMatch", options.resource_version_match
-    if options.send_initial_events is not None and not watch:
-        return [refused_field("sendInitialEvents", "sendInitialEvents is forbidden for list")]
     if watch:
-        if match and options.send_initial_events is None:
-            return [
-                refused_field(
-                    field, f"{field} is forbidden for watch unless sendInitialEvents is provided"
-                )
-            ]
-        if options.send_initial_events is not None and match != "NotOlderThan":
-            return [
-                refused_field(field, f"sendInitialEvents requires setting {field} to NotOlderThan")
-            ]
-        return []
+        return _watch_option_faults(options)
+    if options.send_initial_events is not None:
+        return [refused_field("sendInitialEvents", "sendInitialEvents is forbidden for list")]
     if not match:
         return []
+    fault = ""
     if not options.resource_version:
-        return [refused_field(field, f"{field} is forbidden unless resourceVersion is provided")]
-    if options.continue_token:
-        return [refused_field(field, f"{field} is forbidden when continue is provided")]
-    if match not in ("Exact", "NotOlderThan"):
+        fault = f"{field} is forbidden unless resourceVersion is provided"
+    elif options.continue_token:
+        fault = f"{field} is forbidden when continue is provided"
+    elif match not in ("Exact", "NotOlderThan"):
         return [not_supported(field, match, ("Exact", "NotOlderThan", ""))]
-    if match == "Exact" and options.resource_version == "0":
-        return [refused_field(field, f'{field} "exact" is forbidden for resourceVersion "0"')]
-    return []
+    elif match == "Exact" and options.resource_version == "0":
+        fault = f'{field} "exact" is forbidden for resourceVersion "0"'
+    return [refused_field(field, fault)] if fault else []
+
+
+def _watch_option_faults(options: ListOptions) -> list[Cause]:
+    field, initial = "resourceVersionMatch", options.send_initial_events
+    fault = ""
+    if options.resource_version_match and initial is None:
+        fault = f"{field} is forbidden for watch unless sendInitialEvents is provided"
+    elif initial is not None and options.resource_version_match != "NotOlderThan":
+        fault = f"sendInitialEvents requires setting {field} to NotOlderThan"
+    return [refused_field(field, fault)] if fault else []

@@ -7,8 +7,13 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote
 
 _VERBS = {
-    "GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete",
-}  # fmt: skip
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
 _NAMESPACE_PARTS = frozenset(("status", "finalize"))
 _TRUE = frozenset(("true", "1", ""))
 

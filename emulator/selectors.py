@@ -86,35 +86,36 @@ def label_tests(text: str) -> list[Test]:
 
 
 class _Labels:
-    """Reads requirements off a row of tokens; the end of the selector is the token "end of string"."""
+    """Reads requirements off a row of tokens; the end of the selector is the word "end of "
+    "string"."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = _TOKEN.findall(text)
+        self._words = _TOKEN.findall(text)
         self._index = 0
 
     def _peek(self) -> str:
-        return self._tokens[self._index] if self._index < len(self._tokens) else ""
+        return self._words[self._index] if self._index < len(self._words) else ""
 
     def _next(self) -> str:
-        token = self._peek()
+        word = self._peek()
         self._index += 1
-        return token
+        return word
 
     def requirements(self) -> list[Test]:
         """Return one test for each requirement."""
         tests: list[Test] = []
-        if not self._tokens:
+        if not self._words:
             return tests
         while True:
-            token = self._peek()
-            if token != "!" and token in _SYMBOLS:
-                raise bad_request(f"found '{token}', expected: !, identifier, or 'end of string'")
+            word = self._peek()
+            if word != "!" and word in _SYMBOLS:
+                raise bad_request(f"found '{word}', expected: !, identifier, or 'end of string'")
             tests.append(self._requirement())
-            token = self._next()
-            if not token:
+            word = self._next()
+            if not word:
                 return tests
-            if token != ",":
-                raise bad_request(f"found '{token}', expected: ',' or 'end of string'")
+            if word != ",":
+                raise bad_request(f"found '{word}', expected: ',' or 'end of string'")
             following = self._peek()
             if following != "!" and (not following or following in _SYMBOLS):
                 raise bad_request(f"found '{following}', expected: identifier after ','")
@@ -154,16 +155,16 @@ class _Labels:
         return self._next()
 
     def _values(self) -> frozenset[str]:
-        token = self._next()
-        if token != "(":
-            raise bad_request(f"unable to parse requirement: found '{token}' expected: '('")
+        word = self._next()
+        if word != "(":
+            raise bad_request(f"unable to parse requirement: found '{word}' expected: '('")
         values: list[str] = []
-        while (token := self._next()) != ")":
-            if not token:
+        while (word := self._next()) != ")":
+            if not word:
                 text = "unable to parse requirement: found '', expected: ',' or ')'"
                 raise bad_request(text)
-            if token != ",":
-                values.append(token)
+            if word != ",":
+                values.append(word)
         return frozenset(values)
 
 

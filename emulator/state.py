@@ -17,7 +17,7 @@ from emulator.contracts import (
     Resource,
     Target,
     Virtual,
-)  # fmt: skip
+)
 from emulator.errors import not_found, version_ahead
 from emulator.kinds.catalogue import SHARED
 from emulator.kinds.kind import Kind

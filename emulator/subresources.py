@@ -5,15 +5,18 @@ update.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from emulator.contracts import Caller, Json, Outcome, Patch, Target, WriteOptions
+from emulator.contracts import Caller, DeleteOptions, Json, Outcome, Patch, Target, WriteOptions
+from emulator.deletion import Deletion
 from emulator.errors import not_found
 from emulator.kinds.custom import Custom
 from emulator.kinds.kind import Kind
 from emulator.kinds.pods import bound
 from emulator.reads import parsed_version
 from emulator.state import State
+from emulator.stations import Stations, Write
 from emulator.writes import Writes
 
 _BUILTIN_SCALE: Mapping[str, tuple[str, ...]] = {
@@ -49,7 +52,11 @@ class Scales:
                 holder = holder.setdefault(part, {})
             holder[path[-1]] = body.get("spec", {}).get("replicas", 0)
 
-        return Outcome(_scale(kind, self._writes.modify(caller, target, change, options)))
+        def shown(object_: Json) -> Json:
+            return _scale(kind, object_)
+
+        after = self._writes.modify(caller, target, change, options, shown=shown)
+        return Outcome(_scale(kind, after))
 
     def patch(self, caller: Caller, target: Target, patch: Patch, options: WriteOptions) -> Outcome:
         """Patch the scale of an object. Raises ApiError."""
@@ -93,21 +100,75 @@ def _scale(kind: Kind, object_: Json) -> Json:
     }
 
 
-def bind_pod(state: State, writes: Writes, caller: Caller, target: Target, body: Json) -> Outcome:
-    """Bind a Pod to the node that a Binding names. Raises ApiError 404, 409."""
-    node = body.get("target", {}).get("name", "")
-    annotations = body.get("metadata", {}).get("annotations", {})
-    now = state.now()
+class PodPosts:
+    """What is POSTed to a Pod: a binding to a node, or an eviction from it."""
 
-    def change(pod: Json) -> None:
-        after = bound(pod, node, annotations, now)
-        pod.clear()
-        pod.update(after)
+    def __init__(self, state: State, writes: Writes, deletion: Deletion) -> None:
+        self._state, self._writes, self._deletion = state, writes, deletion
 
-    # Binding writes spec.nodeName, which no ordinary update may: it goes by a subresource of its own.
-    target = Target(target.resource, target.namespace, target.name, "binding")
-    writes.modify(caller, target, change)
-    return Outcome(
-        {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201},
-        201,
-    )
+    def bind(self, caller: Caller, target: Target, body: Json) -> Outcome:
+        """Bind a Pod to the node that a Binding names. Raises ApiError 404, 409."""
+        node = body.get("target", {}).get("name", "")
+        annotations = body.get("metadata", {}).get("annotations", {})
+        binding = {"kind": "Binding", "apiVersion": "v1", **body}
+        self._judge(caller, target, binding, tracked=True)
+        now = self._state.now()
+
+        def change(pod: Json) -> None:
+            after = bound(pod, node, annotations, now)
+            pod.clear()
+            pod.update(after)
+
+        # Binding writes spec.nodeName, which no ordinary update of a Pod may.
+        self._writes.modify(caller, target, change, silent=True)
+        return _created()
+
+    def evict(self, caller: Caller, target: Target, body: Json) -> Outcome:
+        """Delete a Pod and say in its status why; disruption budgets are not looked at."""
+        eviction = {"kind": "Eviction", "apiVersion": "policy/v1", **body}
+        self._judge(caller, target, eviction, tracked=False)
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": self._state.now(),
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+        }
+        status = replace(target, subresource="status")
+
+        def change(pod: Json) -> None:
+            pod["status"].setdefault("conditions", []).append(condition)
+
+        self._writes.modify(caller, status, change, silent=True)
+        wire = {k: v for k, v in (body.get("deleteOptions") or {}).items() if k != "apiVersion"}
+        grace = wire.get("gracePeriodSeconds")
+        options = DeleteOptions(grace_period_seconds=grace, wire=wire)
+        self._deletion.delete(caller, replace(target, subresource=""), options, judged=False)
+        return _created()
+
+    def _judge(self, caller: Caller, target: Target, body: Json, *, tracked: bool) -> None:
+        """Let admission see what is POSTed, as a create of its own kind."""
+        self._state.stored(target)
+        write = Write(caller, target, self._state.kind(target.resource), WriteOptions(), [])
+        metadata = {**body.get("metadata", {}), "name": target.name, "namespace": target.namespace}
+        object_ = {**body, "metadata": metadata}
+        patcher, admission = self._state.steps.patcher, self._state.steps.admission
+        stations = Stations(self._state)
+        if patcher is not None and tracked:
+            patcher.track(target, None, object_, stations.field_write(write))
+        if admission is not None:
+            attributes = stations.attributes(write, None, object_)
+            admission.mutate(attributes, write.warnings.append)
+            admission.validate(attributes, write.warnings.append)
+
+
+def _created() -> Outcome:
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": 201,
+    }
+    return Outcome(status, 201)

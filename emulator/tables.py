@@ -19,7 +19,8 @@ _SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a client gets: a media type, and for JSON and YAML a shape ("" for the object itself)."""
+    """What a client gets: a media type, and for JSON and YAML a shape ("" for the object "
+    "itself)."""
 
     media: str = JSON
     shape: str = ""
@@ -100,7 +101,8 @@ class Tabulator:
         """Take the seconds since the epoch and the includeObject parameter. Raises ApiError 400."""
         if include not in ("", "Metadata", "Object", "None"):
             raise bad_request(
-                f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": '
+                f"Unable to convert to Table as requested: includeObject: Invalid value: "
+                f'"{include}": '
                 "must be 'Metadata', 'Object', 'None', or empty"
             )
         self._columns = kind.columns()

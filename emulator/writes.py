@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
 from emulator.contracts import (
-    Attributes,
     Caller,
-    FieldWrite,
     Json,
     Outcome,
     Patch,
     Target,
     WriteOptions,
     copied,
-)  # fmt: skip
+)
 from emulator.errors import (
     ApiError,
     already_exists,
@@ -30,27 +28,17 @@ from emulator.errors import (
     modified,
     not_found,
     required,
-)  # fmt: skip
+)
 from emulator.kinds.kind import Kind
 from emulator.reads import parsed_version
 from emulator.state import State, collection_of
+from emulator.stations import APPLY, Stations, Write, carry_metadata
 
-APPLY = "application/apply-patch+yaml"
 _LARGEST_BYTES = 1_572_864
 _NAME_ATTEMPTS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    """One write on its way: who, where, with which options, and the warnings it has collected."""
-
-    caller: Caller
-    target: Target
-    kind: Kind
-    options: WriteOptions
-    warnings: list[str]
-    operation: str = "CREATE"
-    applied: bool = False  # managedFields are done already
+_PLAIN = WriteOptions()
 
 
 class Writes:
@@ -58,12 +46,13 @@ class Writes:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._stations = Stations(state)
 
     def create(self, caller: Caller, target: Target, body: Json, options: WriteOptions) -> Outcome:
         """Create an object. Raises ApiError."""
         write = Write(caller, target, self._state.kind(target.resource), options, [])
         object_, complaints = write.kind.decode(body)
-        self._complain(write, [*options.complaints, *complaints])
+        self._stations.complain(write, [*options.complaints, *complaints])
         _place(target, object_)
         return self._creation(write, object_)
 
@@ -73,11 +62,11 @@ class Writes:
         write = Write(caller, target, kind, options, [], "UPDATE")
         object_, complaints = kind.decode(body)
         _place(target, object_)
-        self._complain(write, [*options.complaints, *complaints])
+        self._stations.complain(write, [*options.complaints, *complaints])
 
         def attempt() -> Json | None:
             stored = self._state.stored(target)
-            return self._updated(write, stored, copied(object_))
+            return self._updated(write, stored, copied(object_), replaces=True)
 
         return Outcome(self._state.retrying(attempt), warnings=tuple(write.warnings))
 
@@ -98,10 +87,10 @@ class Writes:
             stored = state.stored(target)
             # Copied, because a patcher may share with the stored object what it did not touch.
             patched, complaints = kind.decode(
-                copied(self._patched(write, patch, kind.convert(stored)))
+                copied(self._stations.patched(write, patch, kind.convert(stored)))
             )
             _place(target, patched)
-            self._complain(write, complaints)
+            self._stations.complain(write, complaints)
             return self._updated(write, stored, patched)
 
         return Outcome(state.retrying(attempt), warnings=tuple(write.warnings))
@@ -111,19 +100,14 @@ class Writes:
         caller: Caller,
         target: Target,
         change: Callable[[Json], None],
-        options: WriteOptions | None = None,
+        options: WriteOptions = _PLAIN,
+        *,
+        silent: bool = False,
+        shown: Callable[[Json], Json] | None = None,
     ) -> Json:
-        """Change a stored object by a function, as the server's own controllers do. Raises
-        ApiError.
-        """
-        write = Write(
-            caller,
-            target,
-            self._state.kind(target.resource),
-            options or WriteOptions(),
-            [],
-            "UPDATE",
-        )
+        """Change a stored object by a function, as the server's own parts do. Raises ApiError."""
+        kind = self._state.kind(target.resource)
+        write = Write(caller, target, kind, options, [], "UPDATE", silent=silent, shown=shown)
 
         def attempt() -> Json | None:
             stored = self._state.stored(target)
@@ -141,10 +125,13 @@ class Writes:
             (patch.body.get("metadata") or {}).get("uid") if isinstance(patch.body, dict) else None
         )
         if uid:
-            text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            text = (
+                f"uid mismatch: the provided object specified uid {uid}, and no existing object "
+                f"was found"
+            )
             raise conflict(target.resource.group, target.resource.plural, target.name, text)
-        object_, complaints = write.kind.decode(self._patched(write, patch, None))
-        self._complain(write, complaints)
+        object_, complaints = write.kind.decode(self._stations.patched(write, patch, None))
+        self._stations.complain(write, complaints)
         _place(target, object_)
         return self._creation(write, object_)
 
@@ -172,11 +159,10 @@ class Writes:
         metadata.update(uid=state.uid(), creationTimestamp=state.now())
         kind.fill(object_)
         self._check_namespace(write, metadata.get("name", ""))
-        kind.admit(object_, write.caller, state.lookup)
+        object_ = self._stations.track_and_mutate(write, None, object_)
         kind.begin(object_)
-        object_ = self._track_and_mutate(write, None, object_)
-        self._check(write, None, object_)
-        self._validate(write, None, object_)
+        self._stations.check(write, None, object_)
+        self._stations.validate(write, None, object_)
         if asked_version:
             raise internal("resourceVersion should not be set on objects to be created")
         _check_size(object_)
@@ -207,24 +193,31 @@ class Writes:
                 "message": text,
                 "field": "metadata.namespace",
             }
-            sentence = f"unable to create new content in namespace {target.namespace} because it is being terminated"
+            sentence = (
+                f"unable to create new content in namespace {target.namespace} because it is "
+                f"being terminated"
+            )
             raise forbidden(target.resource, name, sentence, [cause])
 
     # update
 
-    def _updated(self, write: Write, stored: Json, object_: Json) -> Json | None:
+    def _updated(
+        self, write: Write, stored: Json, object_: Json, *, replaces: bool = False
+    ) -> Json | None:
         """Take a private, decoded object all the way; None when another write came first."""
         kind, target = write.kind, write.target
         old = kind.convert(stored)
         kind.fill(object_)
-        _check_preconditions(kind, target, object_["metadata"], old["metadata"])
-        _carry_metadata(object_["metadata"], old["metadata"])
+        if replaces:
+            _check_uid(target, object_["metadata"], old["metadata"])
+        _check_version(kind, target, object_["metadata"], old["metadata"])
+        carry_metadata(object_["metadata"], old["metadata"])
         kind.carry(object_, old, target.subresource)
         if kind.bumps_generation(object_, old):
             object_["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        object_ = self._track_and_mutate(write, old, object_)
-        self._check(write, old, object_)
-        self._validate(write, old, object_)
+        object_ = self._stations.track_and_mutate(write, old, object_)
+        self._stations.check(write, old, object_)
+        self._stations.validate(write, old, object_)
         return self._replaced(write, stored, object_)
 
     def _replaced(self, write: Write, stored: Json, object_: Json) -> Json | None:
@@ -244,84 +237,6 @@ class Writes:
         _check_size(object_)
         put = store.put(key, kind.store_form(object_), stored)
         return None if put is None else kind.convert(put)
-
-    # stations
-
-    def _patched(self, write: Write, patch: Patch, current: Json | None) -> Json:
-        patcher = self._state.steps.patcher
-        if patcher is None:
-            raise internal("this server was built without a Patcher, so PATCH is not emulated")
-        if write.applied:
-            return patcher.apply(write.target, patch, current, self._field_write(write))
-        if current is None:
-            raise not_found(write.target.resource, write.target.name)
-        return patcher.patch(write.target, patch, current, write.kind.schema)
-
-    def _field_write(self, write: Write) -> FieldWrite:
-        return FieldWrite(
-            manager=write.options.field_manager or write.caller.manager,
-            operation="Apply" if write.applied else "Update",
-            time=self._state.now(),
-            subresource=write.target.subresource,
-            force=write.options.force,
-            schema=write.kind.schema,
-        )
-
-    def _track_and_mutate(self, write: Write, old: Json | None, object_: Json) -> Json:
-        patcher, admission = self._state.steps.patcher, self._state.steps.admission
-        if patcher is not None and not write.applied:
-            patcher.track(write.target, old, object_, self._field_write(write))
-        if admission is None:
-            return object_
-        mutated = admission.mutate(self.attributes(write, old, object_), write.warnings.append)
-        if mutated is None:
-            return object_
-        object_, _ = write.kind.decode(mutated)
-        write.kind.fill(object_)
-        if old is not None:
-            _carry_metadata(object_["metadata"], old["metadata"])
-            write.kind.carry(object_, old, write.target.subresource)
-        return object_
-
-    def _check(self, write: Write, old: Json | None, object_: Json) -> None:
-        faults = write.kind.faults(object_, old, write.target.subresource)
-        write.warnings.extend(write.kind.warnings(object_))
-        if faults:
-            resource, name = write.target.resource, object_["metadata"].get("name", "")
-            raise invalid(_group_in_messages(resource.group), resource.kind, name, faults)
-
-    def _validate(self, write: Write, old: Json | None, object_: Json) -> None:
-        admission = self._state.steps.admission
-        if admission is not None:
-            admission.validate(self.attributes(write, old, object_), write.warnings.append)
-
-    def attributes(self, write: Write, old: Json | None, object_: Json | None) -> Attributes:
-        """Return what admission judges of a write."""
-        name = (object_ or old or {"metadata": {}})["metadata"].get("name", "")
-        kind = "CreateOptions" if write.operation == "CREATE" else "UpdateOptions"
-        return Attributes(
-            caller=write.caller,
-            operation=write.operation,
-            target=replace(write.target, name=name),
-            object=object_,
-            old_object=old,
-            options=write.options.to_wire(kind),
-            dry_run=write.options.dry_run,
-        )
-
-    def _complain(self, write: Write, complaints: list[str]) -> None:
-        if not complaints or write.options.field_validation == "Ignore":
-            return
-        if write.options.field_validation == "Strict":
-            kind, version = write.target.resource.kind, write.target.resource.version
-            text = f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: '
-            raise bad_request(text + ", ".join(complaints))
-        write.warnings.extend(complaints)
-
-
-def _group_in_messages(group: str) -> str:
-    # Events of the newer group are validated as core objects and called so.
-    return "" if group == "events.k8s.io" else group
 
 
 def _place(target: Target, object_: Json) -> None:
@@ -344,36 +259,31 @@ def _place(target: Target, object_: Json) -> None:
     metadata["name"] = target.name
 
 
-def _check_preconditions(kind: Kind, target: Target, given: Json, old: Json) -> None:
-    """Compare uid and resourceVersion. Raises ApiError 409, 422, 500."""
+def _check_uid(target: Target, given: Json, old: Json) -> None:
+    """Refuse to replace another object of the same name. Raises ApiError 409."""
     resource = target.resource
     if given.get("uid") and given["uid"] != old["uid"]:
         place = "/".join(
             filter(None, (resource.group, resource.plural, target.namespace, target.name))
         )
         text = (
-            f"StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: "
-            f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {old['uid']}"
+            f"StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, "
+            f"AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: "
+            f"{old['uid']}"
         )
         raise conflict(resource.group, resource.plural, target.name, text)
+
+
+def _check_version(kind: Kind, target: Target, given: Json, old: Json) -> None:
+    """Compare the version that a write was made for with the stored one. Raises ApiError."""
+    resource = target.resource
     version = parsed_version(given.get("resourceVersion", ""))
     if not version and not kind.unconditional_update:
         cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
         raise invalid(resource.group, resource.plural, target.name, [cause])
     if version and str(version) != old["resourceVersion"]:
         raise modified(resource, target.name)
-
-
-def _carry_metadata(metadata: Json, old: Json) -> None:
-    """Keep in an update what only the server writes."""
-    for part in ("uid", "creationTimestamp"):
-        metadata.setdefault(part, old[part])
-    for part in ("generation", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"):
-        if part in old:
-            metadata[part] = old[part]
-        else:
-            metadata.pop(part, None)
-    metadata.pop("selfLink", None)
 
 
 def _same(old: Json, new: Json) -> bool:

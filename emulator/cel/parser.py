@@ -9,7 +9,7 @@ as it is known, as the real server does.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from emulator.cel.functions import (
     field_of,
     indexed,
     truth,
-)  # fmt: skip
+)
 
 Json = dict[str, Any]
 
@@ -39,6 +39,14 @@ _UNESCAPED = {"__dot__": ".", "__dash__": "-", "__slash__": "/", "__underscores_
 
 _ABSENT: Any = object()
 _WORDS = {"true": True, "false": False, "null": None}
+_READS: Mapping[str, Callable[[str], Any]] = {
+    "int": lambda text: int(text, 0),
+    "float": float,
+    "string": str,
+}
+_LITERALS = "NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER"
+_STARTS = f"{{'[', '{{', '(', '.', '-', '!', 'true', 'false', 'null', {_LITERALS}}}"
+_STARTS_OR_END = _STARTS.replace("'(', '.'", "'(', ')', '.'")
 _LEVELS = (("||",), ("&&",), ("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
 
 
@@ -48,7 +56,8 @@ class CompileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A compiled part: how to evaluate it, and the schema of what comes out, where that is known."""
+    """A compiled part: how to evaluate it, and the schema of what comes out, where that is "
+    "known."""
 
     eval: Eval
     schema: Json | None = None
@@ -190,7 +199,9 @@ class _Parser:
         schema = operand.schema
         if schema is not None:
             additional = schema.get("additionalProperties")
-            open_ = schema.get("x-kubernetes-preserve-unknown-fields") or "properties" not in schema
+            open_ = (
+                schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("type") != "object"
+            )
             below = schema.get("properties", {}).get(field)
             if below is None and isinstance(additional, dict):
                 below = additional
@@ -202,6 +213,8 @@ class _Parser:
     def arguments(self) -> list[Node]:
         """The rest of an argument list."""
         found: list[Node] = []
+        if self.kind == "end":
+            self.fail(f"Syntax error: mismatched input '<EOF>' expecting {_STARTS_OR_END}")
         while not self.take(")"):
             found.append(self.ternary())
             if not self.take(","):
@@ -213,11 +226,11 @@ class _Parser:
         """operand.name(...): a macro or a function on a receiver."""
         if name in MACROS:
             return self.macro(operand, name)
-        function = METHODS.get(name)
-        if function is None:
-            self.fail(f"undeclared reference to '{name}', or not emulated")
-            raise AssertionError
+        function, at = METHODS.get(name), self.start
         arguments = [one.eval for one in self.arguments()]
+        if function is None:
+            self.fail(f"undeclared reference to '{name}', or not emulated", at)
+            raise AssertionError
         receiver = operand.eval
         return Node(call(name, function, [receiver, *arguments]))
 
@@ -234,7 +247,7 @@ class _Parser:
         if before is _ABSENT:
             del self.schemas[variable]
         else:
-            self.schemas[variable] = before  # type: ignore[assignment]  # _ABSENT is ruled out above
+            self.schemas[variable] = before
         return Node(MACROS[name](operand.eval, variable, body))
 
     def primary(self) -> Node:
@@ -249,16 +262,11 @@ class _Parser:
         if self.take("{"):
             return self.map_literal()
         self.advance()
-        match kind:
-            case "int":
-                return _constant(int(text, 0))
-            case "float":
-                return _constant(float(text))
-            case "string":
-                return _constant(text)
-            case "name":
-                return self.name(text)
-        self.fail(f"Syntax error: mismatched input '{text}'")
+        if kind == "name":
+            return self.name(text)
+        if kind in _READS:
+            return _constant(_READS[kind](text))
+        self.fail(f"Syntax error: mismatched input '{text}' expecting {_STARTS}")
         raise AssertionError
 
     def name(self, name: str) -> Node:

@@ -53,8 +53,10 @@ class DefinitionController:
 
         def change(held: Json) -> None:
             held["status"] = {
-                "conditions": conditions, "acceptedNames": dict(accepted), "storedVersions": stored,
-            }  # fmt: skip
+                "conditions": conditions,
+                "acceptedNames": dict(accepted),
+                "storedVersions": stored,
+            }
 
         self._writes.modify(CONTROLLER, target, change)
         if conflict is None:
@@ -105,12 +107,17 @@ class DefinitionController:
         conditions = []
         for type_, status, reason, message in wanted:
             held = known.pop(type_, None)
-            changed = held is None or held["status"] != status
-            conditions.append({
-                "type": type_, "status": status,
-                "lastTransitionTime": self._state.now() if changed else held["lastTransitionTime"],
-                "reason": reason, "message": message,
-            })  # fmt: skip
+            same = held is not None and held["status"] == status
+            since = held["lastTransitionTime"] if held is not None and same else self._state.now()
+            conditions.append(
+                {
+                    "type": type_,
+                    "status": status,
+                    "lastTransitionTime": since,
+                    "reason": reason,
+                    "message": message,
+                }
+            )
         return [*conditions, *known.values()]
 
     def refuse_new(self, name: str) -> None:

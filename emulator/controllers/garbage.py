@@ -203,17 +203,26 @@ class GarbageCollector:
             f"name: {reference['name']}, uid: {reference['uid']}]"
         )
         body: Json = {
-            "metadata": {"name": f"{metadata['name']}.{self._state.suffix()}", "namespace": target.namespace},
+            "metadata": {
+                "name": f"{metadata['name']}.{self._state.suffix()}",
+                "namespace": target.namespace,
+            },
             "involvedObject": {
-                "kind": object_["kind"], "namespace": target.namespace, "name": metadata["name"],
-                "uid": metadata["uid"], "apiVersion": object_["apiVersion"],
+                "kind": object_["kind"],
+                "namespace": target.namespace,
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+                "apiVersion": object_["apiVersion"],
             },
             "reason": "OwnerRefInvalidNamespace",
             "message": f'ownerRef {owner} does not exist in namespace "{target.namespace}"',
             "source": {"component": "garbage-collector-controller"},
-            "firstTimestamp": now, "lastTimestamp": now, "count": 1, "type": "Warning",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "type": "Warning",
             "reportingComponent": "garbage-collector-controller",
-        }  # fmt: skip
+        }
         self._writes.create(COLLECTOR, Target(events, target.namespace), body, WriteOptions())
 
 

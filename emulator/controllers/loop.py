@@ -62,6 +62,12 @@ class Loop:
         with self._wake:
             return not self._changes and not self._busy
 
+    def settle(self) -> None:
+        """Wait until every change so far, and what came of it, has been acted on."""
+        with self._wake:
+            while (self._changes or self._busy) and not self._closed:
+                self._state.clock.wait(self._wake, None)
+
     def _tap(self, change: Change) -> None:
         with self._wake:
             self._changes.append(change)
@@ -88,3 +94,4 @@ class Loop:
                     _LOG.info("controller=%s refused=%s", type(controller).__name__, error.message)
             with self._wake:
                 self._busy = False
+                self._wake.notify_all()

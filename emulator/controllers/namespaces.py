@@ -19,8 +19,10 @@ CONTROLLER = Caller(
     user_agent="kube-controller-manager/emulator",
 )
 _ROOT_CA_TEXT = (
-    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
-    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal "
+    "endpoints such as the "
+    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across "
+    "distributions of Kubernetes "
     "clusters."
 )
 
@@ -105,12 +107,22 @@ class NamespaceController:
             f"{one} in {count} resource instances" for one, count in sorted(finalizers.items())
         )
         rows = (
-            ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
-            ("NamespaceDeletionGroupVersionParsingFailure", "ParsedGroupVersions",
-             "All legacy kube types successfully parsed"),
-            ("NamespaceDeletionContentFailure", "ContentDeleted",
-             "All content successfully deleted, may be waiting on finalization"),
-        )  # fmt: skip
+            (
+                "NamespaceDeletionDiscoveryFailure",
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            ),
+            (
+                "NamespaceDeletionGroupVersionParsingFailure",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            ),
+            (
+                "NamespaceDeletionContentFailure",
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+            ),
+        )
         conditions = [
             self._condition(type_, reason, text, on=False) for type_, reason, text in rows
         ]
@@ -144,9 +156,12 @@ class NamespaceController:
 
     def _condition(self, type_: str, reason: str, message: str, *, on: bool) -> Json:
         return {
-            "type": type_, "status": "True" if on else "False", "lastTransitionTime": self._state.now(),
-            "reason": reason, "message": message,
-        }  # fmt: skip
+            "type": type_,
+            "status": "True" if on else "False",
+            "lastTransitionTime": self._state.now(),
+            "reason": reason,
+            "message": message,
+        }
 
 
 def _report(namespace: Json, conditions: list[Json]) -> None:

@@ -56,7 +56,8 @@ class Builtin(Kind):
         given = (body.get("apiVersion") or self.resource.api_version, body.get("kind") or kind)
         if given != (self.resource.api_version, kind):
             raise bad_request(
-                f'{given[1]} in version "{given[0].rpartition("/")[2]}" cannot be handled as a {kind}: '
+                f'{given[1]} in version "{given[0].rpartition("/")[2]}" cannot be handled as a '
+                f"{kind}: "
                 f"no kind {given[1]} is registered at this path"
             )
         try:
@@ -111,6 +112,9 @@ def _text(object_: Json, path: str) -> str:
     return "" if value is None else str(value)
 
 
+_TEMPLATES = "deprecated.daemonset.template.generation"
+
+
 class Workload(Builtin):
     """A kind with a Pod template and a selector over it."""
 
@@ -138,11 +142,17 @@ class Workload(Builtin):
 class DaemonSets(Workload):
     """DaemonSets carry the counter of an older time in an annotation."""
 
-    def begin(self, object_: Json) -> None:
-        """Start with an empty status and the template generation."""
-        super().begin(object_)
-        annotations = object_["metadata"].setdefault("annotations", {})
-        annotations["deprecated.daemonset.template.generation"] = "1"
+    def fill(self, object_: Json) -> None:
+        """Begin to count templates."""
+        super().fill(object_)
+        object_["metadata"].setdefault("annotations", {}).setdefault(_TEMPLATES, "1")
+
+    def carry(self, object_: Json, old: Json, subresource: str) -> None:
+        """Count a changed template."""
+        super().carry(object_, old, subresource)
+        count = int(old["metadata"].get("annotations", {}).get(_TEMPLATES, "1"))
+        changed = object_["spec"].get("template") != old["spec"].get("template")
+        object_["metadata"]["annotations"][_TEMPLATES] = str(count + 1 if changed else count)
 
 
 class RoleBindings(Builtin):
@@ -192,7 +202,8 @@ def immutable_data(object_: Json, old: Json | None) -> Iterator[Cause]:
                 or not all(one.isascii() and (one.isalnum() or one in "-._") for one in key)
             ):
                 text = (
-                    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
+                    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
+                    "(e.g. 'key.name',  or "
                     "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
                 )
                 yield invalid_value(f"{part}[{key}]", key, text)

@@ -17,7 +17,7 @@ from emulator.kinds.builtin import (
     RoleBindings,
     WebhookConfigurations,
     Workload,
-)  # fmt: skip
+)
 from emulator.kinds.core import ConfigMaps, Namespaces, Nodes, Secrets, Services
 from emulator.kinds.definitions import Definitions
 from emulator.kinds.events import CoreEvents, Events
@@ -27,21 +27,32 @@ from emulator.kinds.storage import CsiDrivers, CsiNodes, Leases
 
 _PLAIN = Profile()
 _POD_FIELDS = {
-    "spec.nodeName": "spec.nodeName", "spec.restartPolicy": "spec.restartPolicy",
-    "spec.schedulerName": "spec.schedulerName", "spec.serviceAccountName": "spec.serviceAccountName",
-    "spec.hostNetwork": "spec.hostNetwork?", "status.phase": "status.phase",
-    "status.podIP": "status.podIP", "status.nominatedNodeName": "status.nominatedNodeName",
-}  # fmt: skip
+    "spec.nodeName": "spec.nodeName",
+    "spec.restartPolicy": "spec.restartPolicy",
+    "spec.schedulerName": "spec.schedulerName",
+    "spec.serviceAccountName": "spec.serviceAccountName",
+    "spec.hostNetwork": "spec.hostNetwork?",
+    "status.phase": "status.phase",
+    "status.podIP": "status.podIP",
+    "status.nominatedNodeName": "status.nominatedNodeName",
+}
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = {
     **{f"involvedObject.{part}": f"involvedObject.{part}" for part in _ABOUT},
-    "reason": "reason", "type": "type", "source": "source.component",
+    "reason": "reason",
+    "type": "type",
+    "source": "source.component",
     "reportingComponent": "reportingComponent",
-}  # fmt: skip
+}
 _NEW_EVENT_FIELDS = {
     **{f"regarding.{part}": f"regarding.{part}" for part in _ABOUT},
-    "reason": "reason", "type": "type", "reportingController": "reportingController",
-}  # fmt: skip
+    "reason": "reason",
+    "type": "type",
+    "reportingController": "reportingController",
+}
+
+
+_USUAL = "create delete deletecollection get list patch update watch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,7 @@ class R:
     short: str = ""
     namespaced: bool = True
     subresources: str = ""
+    verbs: str = _USUAL
     categories: str = ""
     columns: Sequence[Column] = columns.PLAIN
     profile: Profile = _PLAIN
@@ -112,7 +124,8 @@ GROUPS: dict[str, tuple[R, ...]] = {
           profile=_workload({"replicas": 0, "availableReplicas": 0}), rules=Workload),
     ),
     "batch/v1": (
-        R("cronjobs", "CronJob", "cj", subresources="status", categories="all", profile=_workload()),
+        R("cronjobs", "CronJob", "cj", subresources="status", categories="all",
+          profile=_workload()),
         R("jobs", "Job", subresources="status", categories="all", profile=_workload()),
     ),
     "storage.k8s.io/v1": (
@@ -131,7 +144,8 @@ GROUPS: dict[str, tuple[R, ...]] = {
         R("clusterrolebindings", "ClusterRoleBinding", namespaced=False, profile=_RBAC,
           columns=columns.BINDINGS, rules=RoleBindings),
         R("clusterroles", "ClusterRole", namespaced=False, profile=_RBAC, columns=columns.ROLES),
-        R("rolebindings", "RoleBinding", profile=_RBAC, columns=columns.BINDINGS, rules=RoleBindings),
+        R("rolebindings", "RoleBinding", profile=_RBAC, columns=columns.BINDINGS,
+          rules=RoleBindings),
         R("roles", "Role", profile=_RBAC, columns=columns.ROLES),
     ),
     "apiextensions.k8s.io/v1": (
@@ -146,14 +160,16 @@ GROUPS: dict[str, tuple[R, ...]] = {
     "admissionregistration.k8s.io/v1": (
         R("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False,
           categories="api-extensions", columns=columns.WEBHOOKS,
-          profile=Profile(generation=True, unconditional_update=False), rules=WebhookConfigurations),
+          profile=Profile(generation=True, unconditional_update=False),
+          rules=WebhookConfigurations),
         R("validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False,
           subresources="status", categories="api-extensions", profile=_SPEC),
         R("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False,
           categories="api-extensions", profile=_SPEC),
         R("validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False,
           categories="api-extensions", columns=columns.WEBHOOKS,
-          profile=Profile(generation=True, unconditional_update=False), rules=WebhookConfigurations),
+          profile=Profile(generation=True, unconditional_update=False),
+          rules=WebhookConfigurations),
     ),
     "scheduling.k8s.io/v1": (R("priorityclasses", "PriorityClass", "pc", namespaced=False),),
     "discovery.k8s.io/v1": (R("endpointslices", "EndpointSlice"),),
@@ -163,6 +179,16 @@ GROUPS: dict[str, tuple[R, ...]] = {
     ),
     "networking.k8s.io/v1": (R("networkpolicies", "NetworkPolicy", "netpol", profile=_SPEC),),
     "node.k8s.io/v1": (R("runtimeclasses", "RuntimeClass", namespaced=False),),
+    "authentication.k8s.io/v1": (
+        R("selfsubjectreviews", "SelfSubjectReview", namespaced=False, verbs="create"),
+        R("tokenreviews", "TokenReview", namespaced=False, verbs="create"),
+    ),
+    "authorization.k8s.io/v1": (
+        R("localsubjectaccessreviews", "LocalSubjectAccessReview", verbs="create"),
+        R("selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False, verbs="create"),
+        R("selfsubjectrulesreviews", "SelfSubjectRulesReview", namespaced=False, verbs="create"),
+        R("subjectaccessreviews", "SubjectAccessReview", namespaced=False, verbs="create"),
+    ),
     "events.k8s.io/v1": (
         R("events", "Event", "ev", columns=columns.EVENTS, rules=Events,
           profile=Profile(fields=_NEW_EVENT_FIELDS)),
@@ -195,4 +221,5 @@ def _resource(api_version: str, row: R) -> Resource:
         short_names=tuple(row.short.split()),
         categories=tuple(row.categories.split()),
         subresources=frozenset(row.subresources.split()),
+        verbs=tuple(row.verbs.split()),
     )

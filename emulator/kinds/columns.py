@@ -10,15 +10,20 @@ from emulator.contracts import Json
 from emulator.kinds.kind import Column
 
 NAME_TEXT = (
-    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
-    "client to request the generation of an appropriate name automatically. Name is primarily intended for creation "
+    "Name must be unique within a namespace. Is required when creating resources, although some "
+    "resources may allow a "
+    "client to request the generation of an appropriate name automatically. Name is primarily "
+    "intended for creation "
     "idempotence and configuration definition. Cannot be updated. More info: "
     "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
 )
 CREATED_TEXT = (
-    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed "
-    "to be set in happens-before order across separate operations. Clients may not set this value. It is represented "
-    "in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: "
+    "CreationTimestamp is a timestamp representing the server time when this object was created. "
+    "It is not guaranteed "
+    "to be set in happens-before order across separate operations. Clients may not set this "
+    "value. It is represented "
+    "in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More "
+    "info: "
     "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
 )
 
@@ -32,23 +37,22 @@ def age(since: str | None, now: float) -> str:
 
 
 def _short(seconds: int) -> str:
+    """Return a duration in one unit, or in two where one alone would say too little."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if seconds < 120:
-        return f"{seconds}s"
-    if minutes < 10:
-        return f"{minutes}m" + (f"{seconds % 60}s" if seconds % 60 else "")
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h" + (f"{minutes % 60}m" if minutes % 60 else "")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return f"{days}d" + (f"{hours % 24}h" if hours % 24 else "")
-    if days < 730:
-        return f"{days}d"
     years = days // 365
-    return f"{years}y" + (f"{days % 365}d" if years < 8 and days % 365 else "")
+    steps = (
+        (seconds < 120, seconds, "s", 0, ""),
+        (minutes < 10, minutes, "m", seconds % 60, "s"),
+        (hours < 3, minutes, "m", 0, ""),
+        (hours < 8, hours, "h", minutes % 60, "m"),
+        (hours < 48, hours, "h", 0, ""),
+        (days < 8, days, "d", hours % 24, "h"),
+        (days < 730, days, "d", 0, ""),
+        (years < 8, years, "y", days % 365, "d"),
+        (True, years, "y", 0, ""),
+    )
+    _, whole, unit, rest, below = next(step for step in steps if step[0])
+    return f"{whole}{unit}" + (f"{rest}{below}" if rest else "")
 
 
 def _created(object_: Json, now: float) -> str:
@@ -169,29 +173,41 @@ def _count(field: str) -> Callable[[Json], int]:
 
 
 DATA_TEXT = (
-    "Data contains the configuration data. Each key must consist of alphanumeric characters, '-', '_' or '.'. Values "
-    "with non-UTF-8 byte sequences must use the BinaryData field. The keys stored in Data must not overlap with the "
+    "Data contains the configuration data. Each key must consist of alphanumeric characters, "
+    "'-', '_' or '.'. Values "
+    "with non-UTF-8 byte sequences must use the BinaryData field. The keys stored in Data must "
+    "not overlap with the "
     "keys in the BinaryData field, this is enforced during validation process."
 )
 HOLDER_TEXT = (
-    "holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, "
+    "holderIdentity contains the identity of the holder of a current lease. If Coordinated "
+    "Leader Election is used, "
     "the holder identity must be equal to the elected LeaseCandidate.metadata.name field."
 )
 
 PODS: Sequence[Column] = (
-    NAME, _text("Ready", _pod_ready), _text("Status", _pod_status), _text("Restarts", _restarts), AGE,
+    NAME,
+    _text("Ready", _pod_ready),
+    _text("Status", _pod_status),
+    _text("Restarts", _restarts),
+    AGE,
     _text("IP", lambda pod: _status(pod).get("podIP") or "<none>", 1),
     _text("Node", lambda pod: _spec(pod).get("nodeName") or "<none>", 1),
     _text("Nominated Node", lambda pod: _status(pod).get("nominatedNodeName") or "<none>", 1),
     _text("Readiness Gates", lambda _: "<none>", 1),
-)  # fmt: skip
+)
 NODES: Sequence[Column] = (
-    NAME, _text("Status", _node_status), _text("Roles", _roles), AGE, _text("Version", _info("kubeletVersion")),
+    NAME,
+    _text("Status", _node_status),
+    _text("Roles", _roles),
+    AGE,
+    _text("Version", _info("kubeletVersion")),
     _text("Internal-IP", lambda node: _address(node, "InternalIP"), 1),
     _text("External-IP", lambda node: _address(node, "ExternalIP"), 1),
-    _text("OS-Image", _info("osImage"), 1), _text("Kernel-Version", _info("kernelVersion"), 1),
+    _text("OS-Image", _info("osImage"), 1),
+    _text("Kernel-Version", _info("kernelVersion"), 1),
     _text("Container-Runtime", _info("containerRuntimeVersion"), 1),
-)  # fmt: skip
+)
 NAMESPACES: Sequence[Column] = (
     NAME,
     _text("Status", lambda one: _status(one).get("phase", "")),
@@ -207,49 +223,75 @@ CONFIG_MAPS: Sequence[Column] = (
     AGE,
 )
 SECRETS: Sequence[Column] = (
-    NAME, _text("Type", lambda one: one.get("type", "")), _text("Data", lambda one: len(one.get("data", {}))), AGE,
-)  # fmt: skip
+    NAME,
+    _text("Type", lambda one: one.get("type", "")),
+    _text("Data", lambda one: len(one.get("data", {}))),
+    AGE,
+)
 ACCOUNTS: Sequence[Column] = (NAME, _text("Secrets", lambda one: len(one.get("secrets", []))), AGE)
 SERVICES: Sequence[Column] = (
-    NAME, _text("Type", lambda one: _spec(one).get("type", "")),
-    _text("Cluster-IP", lambda one: _spec(one).get("clusterIP") or "<none>"), _text("External-IP", lambda _: "<none>"),
-    _text("Port(s)", _ports), AGE,
-)  # fmt: skip
+    NAME,
+    _text("Type", lambda one: _spec(one).get("type", "")),
+    _text("Cluster-IP", lambda one: _spec(one).get("clusterIP") or "<none>"),
+    _text("External-IP", lambda _: "<none>"),
+    _text("Port(s)", _ports),
+    AGE,
+)
 EVENTS: Sequence[Column] = (
-    Column("Last Seen", "string", _last_seen), _text("Type", lambda one: one.get("type", "")),
-    _text("Reason", lambda one: one.get("reason", "")), _text("Object", _event_object),
+    Column("Last Seen", "string", _last_seen),
+    _text("Type", lambda one: one.get("type", "")),
+    _text("Reason", lambda one: one.get("reason", "")),
+    _text("Object", _event_object),
     _text("Message", lambda one: (one.get("message") or one.get("note") or "").strip()),
     Column("Name", "string", NAME.cell, "name", NAME_TEXT, 1),
-)  # fmt: skip
+)
 LEASES: Sequence[Column] = (
-    NAME, _text("Holder", lambda one: _spec(one).get("holderIdentity") or "", description=HOLDER_TEXT), AGE,
-)  # fmt: skip
+    NAME,
+    _text("Holder", lambda one: _spec(one).get("holderIdentity") or "", description=HOLDER_TEXT),
+    AGE,
+)
 CSI_DRIVERS: Sequence[Column] = (
-    NAME, _text("AttachRequired", lambda one: _spec(one).get("attachRequired")),
+    NAME,
+    _text("AttachRequired", lambda one: _spec(one).get("attachRequired")),
     _text("PodInfoOnMount", lambda one: _spec(one).get("podInfoOnMount")),
     _text("StorageCapacity", lambda one: _spec(one).get("storageCapacity")),
-    _text("TokenRequests", lambda one: ",".join(r["audience"] for r in _spec(one).get("tokenRequests", [])) or "<unset>"),
+    _text(
+        "TokenRequests",
+        lambda one: (
+            ",".join(r["audience"] for r in _spec(one).get("tokenRequests", [])) or "<unset>"
+        ),
+    ),
     _text("RequiresRepublish", lambda one: _spec(one).get("requiresRepublish")),
-    _text("Modes", lambda one: ",".join(_spec(one).get("volumeLifecycleModes", []))), AGE,
-)  # fmt: skip
+    _text("Modes", lambda one: ",".join(_spec(one).get("volumeLifecycleModes", []))),
+    AGE,
+)
 CSI_NODES: Sequence[Column] = (
     NAME,
-    _text("Drivers", lambda one: len(_spec(one).get("drivers", []))),
+    _text("Drivers", lambda one: len(_spec(one).get("drivers") or ())),
     AGE,
 )
 DEPLOYMENTS: Sequence[Column] = (
-    NAME, _text("Ready", _replicas), _text("Up-to-date", _count("updatedReplicas")),
-    _text("Available", _count("availableReplicas")), AGE,
-)  # fmt: skip
+    NAME,
+    _text("Ready", _replicas),
+    _text("Up-to-date", _count("updatedReplicas")),
+    _text("Available", _count("availableReplicas")),
+    AGE,
+)
 DAEMON_SETS: Sequence[Column] = (
-    NAME, _text("Desired", _count("desiredNumberScheduled")), _text("Current", _count("currentNumberScheduled")),
-    _text("Ready", _count("numberReady")), _text("Up-to-date", _count("updatedNumberScheduled")),
-    _text("Available", _count("numberAvailable")), AGE,
-)  # fmt: skip
+    NAME,
+    _text("Desired", _count("desiredNumberScheduled")),
+    _text("Current", _count("currentNumberScheduled")),
+    _text("Ready", _count("numberReady")),
+    _text("Up-to-date", _count("updatedNumberScheduled")),
+    _text("Available", _count("numberAvailable")),
+    AGE,
+)
 ROLES: Sequence[Column] = (NAME, CREATED_AT)
 BINDINGS: Sequence[Column] = (
-    NAME, _text("Role", lambda one: f"{one['roleRef'].get('kind')}/{one['roleRef'].get('name')}"), AGE,
-)  # fmt: skip
+    NAME,
+    _text("Role", lambda one: f"{one['roleRef'].get('kind')}/{one['roleRef'].get('name')}"),
+    AGE,
+)
 WEBHOOKS: Sequence[Column] = (
     NAME,
     _text("Webhooks", lambda one: len(one.get("webhooks", []))),

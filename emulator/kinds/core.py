@@ -16,12 +16,20 @@ _NODE_STATUS: Json = {
     "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
     "nodeInfo": dict.fromkeys(
         (
-            "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion",
-            "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture",
+            "machineID",
+            "systemUUID",
+            "bootID",
+            "kernelVersion",
+            "osImage",
+            "containerRuntimeVersion",
+            "kubeletVersion",
+            "kubeProxyVersion",
+            "operatingSystem",
+            "architecture",
         ),
         "",
     ),
-}  # fmt: skip
+}
 _SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/12")
 
 
@@ -78,6 +86,9 @@ class Nodes(Builtin):
         status = object_.setdefault("status", {})
         for part, empty in _NODE_STATUS.items():
             status[part] = {**copied(empty), **status.get(part, {})}
+        for condition in status.get("conditions", []):
+            for moment in ("lastHeartbeatTime", "lastTransitionTime"):
+                condition.setdefault(moment, None)
 
     def admit(self, object_: Json, caller: Caller, lookup: Lookup) -> None:
         """Keep Pods off a new node until somebody reports it ready."""

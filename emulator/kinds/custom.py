@@ -16,7 +16,7 @@ from emulator.errors import (
     invalid,
     invalid_value,
     shown,
-)  # fmt: skip
+)
 from emulator.kinds import metadata, structural, typed, validation
 from emulator.kinds.columns import CREATED_TEXT, NAME, age
 from emulator.kinds.jsonpath import Path
@@ -91,7 +91,8 @@ class Custom(Kind):
             head["metadata"], complaints = typed.decode("V1ObjectMeta", body.get("metadata") or {})
         except typed.UndecodableError as error:
             raise bad_request(
-                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {error}'
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a '
+                f"{resource.kind}: {error}"
             ) from None
         object_ = {**head, **{name: part for name, part in body.items() if name not in head}}
         dropped = structural.prune(self._schema, object_)
@@ -107,7 +108,8 @@ class Custom(Kind):
             raise bad_request(missing_kind(resource, text))
         if body.get("apiVersion") != resource.api_version:
             error = bad_request(
-                f"the API version in the data ({body.get('apiVersion', '')}) does not match the expected API version "
+                f"the API version in the data ({body.get('apiVersion', '')}) does not match the "
+                f"expected API version "
                 f"({resource.api_version})"
             )
             unknown = sorted(body.keys() - {"apiVersion", "kind", "metadata"})
@@ -148,15 +150,10 @@ class Custom(Kind):
         }
 
     def faults(self, object_: Json, old: Json | None, subresource: str) -> list[Cause]:
-        """Return what is wrong, with the server's habit to say an added finalizer twice."""
+        """Return what is wrong, with the server's habit to say faults of metadata twice."""
         found = super().faults(object_, old, subresource)
         if old is not None:
-            again = [
-                one
-                for one in metadata.update(object_["metadata"], old["metadata"])
-                if "finalizers" in one.field
-            ]
-            found += again
+            found += metadata.update(object_["metadata"], old["metadata"])
         if not self._rules:
             return found
         if any(cause.reason in _BLOCKING for cause in found):
@@ -210,7 +207,8 @@ def missing_kind(resource: Resource, text: str) -> str:
     """Return what the server says of a body without a kind, whose raw text is given."""
     short = f"{text[:30]} ..." if len(text) > 30 else text
     return (
-        f"the object provided is unrecognized (must be of type {resource.kind}): Object 'Kind' is missing in "
+        f"the object provided is unrecognized (must be of type {resource.kind}): Object 'Kind' "
+        f"is missing in "
         f"'{text}' ({short})"
     )
 
@@ -222,11 +220,15 @@ def _selected(value: Any) -> str:
 
 
 def _scale_faults(object_: Json, path: tuple[str, ...]) -> Iterator[Cause]:
-    field, held = "." + ".".join(path), object_
+    field = "." + ".".join(path)
+    held: Any = object_
     for part in path:
         if not isinstance(held, dict):
             go_type = "string" if isinstance(held, str) else type(held).__name__
-            text = f"{field} accessor error: {held} is of the type {go_type}, expected map[string]interface{{}}"
+            text = (
+                f"{field} accessor error: {held} is of the type {go_type}, expected "
+                f"map[string]interface{{}}"
+            )
             yield Cause(field, "FieldValueInvalid", f"Invalid value: 0: {text}")
             return
         held = held.get(part)

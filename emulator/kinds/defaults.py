@@ -18,14 +18,24 @@ _MODE = {"defaultMode": 420}
 
 CONSTANTS: Mapping[str, Mapping[str, Any]] = {
     "V1PodSpec": {
-        "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
-        "securityContext": {}, "schedulerName": "default-scheduler",
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "securityContext": {},
+        "schedulerName": "default-scheduler",
     },
     "V1Container": {
-        "resources": {}, "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+        "resources": {},
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
     },
     "V1ContainerPort": {"protocol": "TCP"},
-    "V1Probe": {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3},
+    "V1Probe": {
+        "timeoutSeconds": 1,
+        "periodSeconds": 10,
+        "successThreshold": 1,
+        "failureThreshold": 3,
+    },
     "V1HTTPGetAction": {"scheme": "HTTP", "path": "/"},
     "V1GRPCAction": {"service": ""},
     "V1SecretVolumeSource": _MODE,
@@ -38,51 +48,84 @@ CONSTANTS: Mapping[str, Mapping[str, Any]] = {
     "V1DaemonSetSpec": {"revisionHistoryLimit": 10, "updateStrategy": {}},
     "V1DaemonSetUpdateStrategy": {"type": "RollingUpdate"},
     "V1DeploymentSpec": {
-        "replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600, "strategy": {},
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+        "strategy": {},
     },
     "V1DeploymentStrategy": {"type": "RollingUpdate"},
     "V1ReplicaSetSpec": {"replicas": 1},
     "V1StatefulSetSpec": {
-        "replicas": 1, "revisionHistoryLimit": 10, "podManagementPolicy": "OrderedReady",
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+        "podManagementPolicy": "OrderedReady",
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
     },
     "V1JobSpec": {
-        "backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False, "podReplacementPolicy": "TerminatingOrFailed",
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "suspend": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
     },
     "V1CronJobSpec": {
-        "concurrencyPolicy": "Allow", "suspend": False, "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1,
+        "concurrencyPolicy": "Allow",
+        "suspend": False,
+        "successfulJobsHistoryLimit": 3,
+        "failedJobsHistoryLimit": 1,
     },
-    "V1ServiceSpec": {"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"},
+    "V1ServiceSpec": {
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "internalTrafficPolicy": "Cluster",
+    },
     "V1ServicePort": {"protocol": "TCP"},
     "V1CSIDriverSpec": {
-        "attachRequired": True, "podInfoOnMount": False, "volumeLifecycleModes": ["Persistent"],
-        "storageCapacity": False, "fsGroupPolicy": "ReadWriteOnceWithFSType", "requiresRepublish": False,
+        "attachRequired": True,
+        "podInfoOnMount": False,
+        "volumeLifecycleModes": ["Persistent"],
+        "storageCapacity": False,
+        "fsGroupPolicy": "ReadWriteOnceWithFSType",
+        "requiresRepublish": False,
         "seLinuxMount": False,
     },
     "V1StorageClass": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
-    "V1PersistentVolumeSpec": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"},
+    "V1PersistentVolumeSpec": {
+        "volumeMode": "Filesystem",
+        "persistentVolumeReclaimPolicy": "Retain",
+    },
     "V1PersistentVolumeClaimSpec": {"volumeMode": "Filesystem"},
     "V1ValidatingWebhook": {
-        "failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
         "timeoutSeconds": 10,
     },
     "V1MutatingWebhook": {
-        "failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
-        "timeoutSeconds": 10, "reinvocationPolicy": "Never",
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "timeoutSeconds": 10,
+        "reinvocationPolicy": "Never",
     },
     "V1RuleWithOperations": {"scope": "*"},
     "AdmissionregistrationV1ServiceReference": {"port": 443},
     "ApiregistrationV1ServiceReference": {"port": 443},
     "V1ValidatingAdmissionPolicySpec": {"failurePolicy": "Fail", "matchConstraints": {}},
-    "V1MatchResources": {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}},
+    "V1MatchResources": {
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+    },
     "V1NamedRuleWithOperations": {"scope": "*"},
     "V1RoleRef": {"apiGroup": "rbac.authorization.k8s.io"},
     "V1PriorityClass": {"preemptionPolicy": "PreemptLowerPriority"},
     "V1CustomResourceDefinitionSpec": {"conversion": {"strategy": "None"}},
     "V1Secret": {"type": "Opaque"},
     "DiscoveryV1EndpointPort": {"name": "", "protocol": "TCP"},
-}  # fmt: skip
+}
 
 
 def _container(container: Json) -> None:
@@ -142,11 +185,6 @@ def _subject(subject: Json) -> None:
         subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
 
 
-def _names(names: Json) -> None:
-    names.setdefault("singular", str(names.get("kind", "")).lower())
-    names.setdefault("listKind", f"{names.get('kind', '')}List")
-
-
 COMPUTED: Mapping[str, Callable[[Json], None]] = {
     "V1Container": _container,
     "V1PodSpec": _pod_spec,
@@ -157,7 +195,6 @@ COMPUTED: Mapping[str, Callable[[Json], None]] = {
     "V1ServiceSpec": _service,
     "V1ServicePort": _service_port,
     "RbacV1Subject": _subject,
-    "V1CustomResourceDefinitionNames": _names,
 }
 
 

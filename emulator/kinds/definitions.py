@@ -26,6 +26,14 @@ _PROTECTED = re.compile(r"(^|\.)(k8s\.io|kubernetes\.io)$")
 class Definitions(Builtin):
     """CustomResourceDefinitions."""
 
+    def fill(self, object_: Json) -> None:
+        """Derive singular and list kind from the kind."""
+        super().fill(object_)
+        names = object_.setdefault("spec", {}).setdefault("names", {})
+        kind = str(names.get("kind", ""))
+        names.setdefault("singular", kind.lower())
+        names.setdefault("listKind", f"{kind}List")
+
     def begin(self, object_: Json) -> None:
         """Start with nothing accepted and the storage version stored."""
         super().begin(object_)
@@ -105,11 +113,16 @@ def _faults(object_: Json) -> Iterator[Cause]:
 def _version_in_go(version: Json) -> Json:
     """Return a version as the server prints it when the schema is shared by all versions."""
     return {
-        "Name": version.get("name", ""), "Served": version.get("served", False),
-        "Storage": version.get("storage", False), "Deprecated": version.get("deprecated", False),
-        "DeprecationWarning": version.get("deprecationWarning"), "Schema": None, "Subresources": None,
-        "AdditionalPrinterColumns": None, "SelectableFields": None,
-    }  # fmt: skip
+        "Name": version.get("name", ""),
+        "Served": version.get("served", False),
+        "Storage": version.get("storage", False),
+        "Deprecated": version.get("deprecated", False),
+        "DeprecationWarning": version.get("deprecationWarning"),
+        "Schema": None,
+        "Subresources": None,
+        "AdditionalPrinterColumns": None,
+        "SelectableFields": None,
+    }
 
 
 def _version_faults(version: Json, field: str, *, single: bool) -> Iterator[Cause]:

@@ -6,7 +6,7 @@ the newer group wants a controller, an action and a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from emulator.contracts import Json
 from emulator.errors import Cause, invalid_value, required
@@ -24,23 +24,40 @@ _RENAMED = {
 }
 _CORE_NAMES = {core: newer for newer, core in _RENAMED.items()}
 _ALWAYS: Json = {
-    "source": {}, "firstTimestamp": None, "lastTimestamp": None, "eventTime": None, "reportingComponent": "",
+    "source": {},
+    "firstTimestamp": None,
+    "lastTimestamp": None,
+    "eventTime": None,
+    "reportingComponent": "",
     "reportingInstance": "",
-}  # fmt: skip
+}
+
+
+def _complete(event: Json, names: Mapping[str, str]) -> None:
+    for part, empty in _ALWAYS.items():
+        event.setdefault(names.get(part, part), dict(empty) if isinstance(empty, dict) else empty)
+    event.setdefault(names.get("involvedObject", "involvedObject"), {})
 
 
 class CoreEvents(Builtin):
-    """Events as core/v1 serves them."""
+    """Events as core/v1 serves "
+    "them."""
 
-    def fill(self, object_: Json) -> None:
-        """Write out the fields that the server always writes."""
-        super().fill(object_)
-        for part, empty in _ALWAYS.items():
-            object_.setdefault(part, dict(empty) if isinstance(empty, dict) else empty)
-        object_.setdefault("involvedObject", {})
+    def begin(self, object_: Json) -> None:
+        """Write out the fields that the server always "
+        "writes."""
+        super().begin(object_)
+        _complete(object_, {})
+
+    def carry(self, object_: Json, old: Json, subresource: str) -> None:
+        """Write out the fields that the server always "
+        "writes."""
+        super().carry(object_, old, subresource)
+        _complete(object_, {})
 
     def own_faults(self, object_: Json, old: Json | None, subresource: str) -> Iterator[Cause]:
-        """Yield an event that is not in the namespace of the object it is about."""
+        """Yield an event that is not in the namespace of the object it is "
+        "about."""
         namespace = object_["metadata"].get("namespace", "")
         about = object_["involvedObject"].get("namespace", "")
         if about != namespace and (about or namespace != "default"):
@@ -48,28 +65,36 @@ class CoreEvents(Builtin):
 
 
 class Events(Builtin):
-    """Events as events.k8s.io/v1 serves them."""
+    """Events as events.k8s.io/v1 serves "
+    "them."""
 
     def store_form(self, object_: Json) -> Json:
-        """Return the core shape of an event."""
+        """Return the core shape of an "
+        "event."""
         renamed = {_RENAMED.get(name, name): part for name, part in object_.items()}
         return {**_ALWAYS, **renamed, "apiVersion": "v1"}
 
     def convert(self, object_: Json) -> Json:
-        """Return the newer shape of a stored event."""
+        """Return the newer shape of a stored "
+        "event."""
         renamed = {_CORE_NAMES.get(name, name): part for name, part in object_.items()}
         return {**renamed, "apiVersion": self.resource.api_version}
 
-    def fill(self, object_: Json) -> None:
-        """Write out the fields that the server always writes."""
-        super().fill(object_)
-        for part, empty in _ALWAYS.items():
-            name = _CORE_NAMES.get(part, part)
-            object_.setdefault(name, dict(empty) if isinstance(empty, dict) else empty)
-        object_.setdefault("regarding", {})
+    def begin(self, object_: Json) -> None:
+        """Write out the fields that the server always "
+        "writes."""
+        super().begin(object_)
+        _complete(object_, _CORE_NAMES)
+
+    def carry(self, object_: Json, old: Json, subresource: str) -> None:
+        """Write out the fields that the server always "
+        "writes."""
+        super().carry(object_, old, subresource)
+        _complete(object_, _CORE_NAMES)
 
     def own_faults(self, object_: Json, old: Json | None, subresource: str) -> Iterator[Cause]:
-        """Yield what the newer group demands and core does not."""
+        """Yield what the newer group demands and core does "
+        "not."""
         if old is not None:
             return
         controller = object_.get("reportingController", "")

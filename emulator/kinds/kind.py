@@ -1,4 +1,5 @@
-"""One kind's rules, as the model asks for them. `Builtin` and `custom.Custom` are the two families."""
+"""One kind's rules, as the model asks for them. `Builtin` and `custom.Custom` are the two "
+"families."""
 
 from __future__ import annotations
 
@@ -31,9 +32,12 @@ class Column:
     def to_wire(self) -> Json:
         """Return the column's definition."""
         return {
-            "name": self.name, "type": self.type, "format": self.format, "description": self.description,
+            "name": self.name,
+            "type": self.type,
+            "format": self.format,
+            "description": self.description,
             "priority": self.priority,
-        }  # fmt: skip
+        }
 
 
 class Kind(abc.ABC):
@@ -70,11 +74,12 @@ class Kind(abc.ABC):
     def fill(self, object_: Json) -> None:
         """Apply defaults in place."""
 
-    def admit(self, object_: Json, caller: Caller, lookup: Lookup) -> None:
-        """Do on create what the server's own admission plugins do to this kind. Raises ApiError."""
+    def admit(self, object_: Json, caller: Caller, lookup: Lookup) -> None:  # noqa: B027 - most kinds have none
+        """Do on create what the server's own admission plugins do. Raises ApiError."""
 
     def begin(self, object_: Json) -> None:
-        """Reset on create what the caller may not set: status above all, and the first generation."""
+        """Reset on create what the caller may not set: status above all, and the first "
+        "generation."""
         if self.has_status:
             object_.pop("status", None)
         if self.counts_generation:

@@ -16,25 +16,35 @@ _QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = rf"({_QUALIFIED})?"
 
 SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    f"and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start "
+    f"and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    f"'{_SUBDOMAIN}')"
 )
 LABEL_TEXT = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+    "must start and end "
+    f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation "
+    f"is '{_LABEL}')"
 )
 DNS1035_TEXT = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
+    "validation is "
     "'[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 _QUALIFIED_TEXT = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    f"character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_QUALIFIED}')"
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric "
+    f"character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    f"'{_QUALIFIED}')"
 )
 _VALUE_TEXT = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    "'.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
+    "for validation is "
     f"'{_VALUE}')"
 )
 _ANNOTATION_BYTES = 256 * 1024
@@ -124,7 +134,10 @@ def _owners(references: list[Json]) -> Iterator[Cause]:
     controllers = [one for one in references if one.get("controller")]
     if len(controllers) > 1:
         names = " and ".join(f"{one['kind']}/{one['name']}" for one in controllers[:2])
-        text = f'Only one reference can have Controller set to true. Found "true" in references for {names}'
+        text = (
+            f'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{names}"
+        )
         yield invalid_value(field, references, text)
 
 
@@ -137,7 +150,8 @@ def update(metadata: Json, old: Json) -> Iterator[Cause]:
             listed = ", ".join(f'"{one}"' for one in added)
             yield refused_field(
                 "metadata.finalizers",
-                "no new finalizers can be added if the object is being deleted, found new finalizers "
+                "no new finalizers can be added if the object is being deleted, found new "
+                "finalizers "
                 f"[]string{{{listed}}}",
             )
     for part in ("name", "namespace", "uid", "creationTimestamp"):

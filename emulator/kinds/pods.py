@@ -24,7 +24,8 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _ACCOUNT_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOLERATION_SECONDS = 300
 _IMMUTABLE = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "pod updates may not change fields other than "
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
@@ -45,6 +46,9 @@ class Pods(Builtin):
         super().fill(object_)
         spec = object_.setdefault("spec", {})
         spec.setdefault("enableServiceLinks", True)
+        for condition in object_.get("status", {}).get("conditions", []):
+            for moment in ("lastProbeTime", "lastTransitionTime"):
+                condition.setdefault(moment, None)
         for container in [*spec.get("containers", []), *spec.get("initContainers", [])]:
             resources = container.get("resources", {})
             for name, amount in resources.get("limits", {}).items():
@@ -122,7 +126,10 @@ def _account(resource: Resource, object_: Json, lookup: Lookup) -> None:
     namespace = metadata.get("namespace", "")
     account = lookup(("", "serviceaccounts"), namespace, name)
     if account is None:
-        text = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+        text = (
+            f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not '
+            f"found"
+        )
         raise forbidden(resource, metadata.get("name", ""), text)
     if account.get("imagePullSecrets") and not spec.get("imagePullSecrets"):
         spec["imagePullSecrets"] = copied(account["imagePullSecrets"])

@@ -68,10 +68,13 @@ def compile_faults(schema: Json, field: str) -> Iterator[Cause]:
             _rule(declared, schema)
         except CompileError as error:
             shown = {
-                "Rule": declared.get("rule", ""), "Message": declared.get("message", ""),
-                "MessageExpression": declared.get("messageExpression", ""), "Reason": declared.get("reason"),
-                "FieldPath": declared.get("fieldPath", ""), "OptionalOldSelf": declared.get("optionalOldSelf"),
-            }  # fmt: skip
+                "Rule": declared.get("rule", ""),
+                "Message": declared.get("message", ""),
+                "MessageExpression": declared.get("messageExpression", ""),
+                "Reason": declared.get("reason"),
+                "FieldPath": declared.get("fieldPath", ""),
+                "OptionalOldSelf": declared.get("optionalOldSelf"),
+            }
             where = f"{field}.x-kubernetes-validations[{index}].rule"
             yield invalid_value(where, shown, f"compilation failed: {error}")
     for name, below in schema.get("properties", {}).items():

@@ -48,7 +48,8 @@ class CsiDrivers(Builtin):
         if not spec.get("tokenRequests") or "serviceAccountTokenInSecrets" in spec:
             return []
         return [
-            "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent "
+            "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to "
+            "true to prevent "
             "possible logging of tokens in volume attributes"
         ]
 
@@ -57,19 +58,30 @@ class CsiNodes(Builtin):
     """Which CSI drivers a node has; an entry can come and go, and not change."""
 
     def fill(self, object_: Json) -> None:
-        """Write out an empty list of drivers, as the server does."""
+        """There is always a list of drivers."""
         super().fill(object_)
-        object_.setdefault("spec", {}).setdefault("drivers", [])
+        spec = object_.setdefault("spec", {})
+        spec["drivers"] = spec.get("drivers") or []
+
+    def begin(self, object_: Json) -> None:
+        """Write no drivers as null, as the server does."""
+        super().begin(object_)
+        object_["spec"]["drivers"] = object_["spec"]["drivers"] or None
+
+    def carry(self, object_: Json, old: Json, subresource: str) -> None:
+        """Write no drivers as null, as the server does."""
+        super().carry(object_, old, subresource)
+        object_["spec"]["drivers"] = object_["spec"]["drivers"] or None
 
     def own_faults(self, object_: Json, old: Json | None, subresource: str) -> Iterator[Cause]:
         """Yield entries without a name or node id, repeated ones, and changed ones."""
         names: set[str] = set()
         before = (
-            {driver["name"]: driver for driver in old["spec"].get("drivers", [])}
+            {driver["name"]: driver for driver in old["spec"].get("drivers") or ()}
             if old is not None
             else {}
         )
-        for index, driver in enumerate(object_["spec"]["drivers"]):
+        for index, driver in enumerate(object_["spec"]["drivers"] or ()):
             field = f"spec.drivers[{index}]"
             if not driver.get("name"):
                 yield required(f"{field}.name")

@@ -223,5 +223,6 @@ def _mismatch(value: Any, at: tuple[str, str], go_type: str) -> UndecodableError
             found = "object"
     field = re.sub(r"\[\d+\]", "", at[1])
     return UndecodableError(
-        f"json: cannot unmarshal {found} into Go struct field {_bare(at[0])}.{field} of type {go_type}"
+        f"json: cannot unmarshal {found} into Go struct field {_bare(at[0])}.{field} of type "
+        f"{go_type}"
     )

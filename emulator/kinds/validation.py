@@ -36,23 +36,22 @@ def _at(path: Path, index: int) -> Path:
     return (f"{path[0]}[{index}]", f"{path[1]}[{index}]")
 
 
+_TYPES: tuple[tuple[type, str], ...] = (
+    (bool, "boolean"),
+    (int, "integer"),
+    (str, "string"),
+    (list, "array"),
+    (dict, "object"),
+)
+
+
 def json_type(value: Any) -> str:
     """Return the JSON schema type of a value."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "integer" if value.is_integer() else "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        return "integer" if value.is_integer() else "number"
+    return next(name for type_, name in _TYPES if isinstance(value, type_))
 
 
 def _value(schema: Json, value: Any, path: Path) -> Iterator[Cause]:

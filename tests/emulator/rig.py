@@ -1,4 +1,5 @@
-"""The server that recordings are played on: the model, patches and field tracking, no access rules."""
+"""The server that recordings are played on: the model, patches and field tracking, no access "
+"rules."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from emulator.patches import FieldPatcher
 from gpustack_delivery.httpd import Request
 from tests.emulator.replay import FOLDER, Session, SteppingClock
 
+ROOT_CA = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 MERGE = "application/merge-patch+json"
 WIDGETS = "/apis/rig.example.io/v1/namespaces/{}/widgets"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -35,12 +37,19 @@ def session(*, controllers: bool = False) -> Iterator[Session]:
 
     Most recordings were made of an API server alone; those of its controllers ask for them.
     """
-    api = Api(SteppingClock(), Steps(patcher=FieldPatcher()), controllers=controllers)
+    api = Api(
+        SteppingClock(),
+        Steps(patcher=FieldPatcher()),
+        root_ca=ROOT_CA if controllers else "",
+        controllers=controllers,
+    )
     try:
         opened = Session(api, ApiServer(api, Doors(authenticator=Everybody())))
         for name in ("t1", "t2"):
             opened.make("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-        opened.make("POST", DEFINITIONS, json.loads((FOLDER / "golden" / "widgets.json").read_text("utf-8")))
+        opened.make(
+            "POST", DEFINITIONS, json.loads((FOLDER / "golden" / "widgets.json").read_text("utf-8"))
+        )
         yield opened
     finally:
         api.close()
@@ -61,7 +70,12 @@ def definition(plural: str, kind: str, *, status: bool = True) -> dict[str, Any]
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.rig.example.io"},
-        "spec": {"group": "rig.example.io", "scope": "Namespaced", "names": names, "versions": [version]},
+        "spec": {
+            "group": "rig.example.io",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [version],
+        },
     }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.emulator.replay import Hook, Session, cases
+from tests.emulator.comparison import read_token
+from tests.emulator.replay import Hook, Session, cases, exchanges
 from tests.emulator.rig import MERGE, WIDGETS, made, session, widget
 
 RECORDING = "07-expired-410"
@@ -19,7 +21,14 @@ def _compacted(opened: Session) -> None:
     opened.api.compact()
 
 
+def _decoded(_: Session) -> dict[str, Any]:
+    name = "list continue after compaction and an API server restart"
+    refused = next(one for one in exchanges(RECORDING) if one["name"] == name)
+    return {"decoded": read_token(refused["response"]["body"]["metadata"]["continue"])}
+
+
 HOOKS = {
+    "decoded inconsistent continue token": Hook(observe=_decoded),
     "list limit=2 before compaction": Hook(
         before=made("t1", *(widget(f"e{index}") for index in range(6)))
     ),

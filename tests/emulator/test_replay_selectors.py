@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.emulator.replay import Hook, Session, cases
-from tests.emulator.rig import DEFINITIONS, WIDGETS, session, widget
+from tests.emulator.rig import WIDGETS, session, widget
 
 RECORDING = "09-selectors"
 
@@ -19,7 +19,9 @@ def _objects(opened: Session) -> None:
     opened.make("POST", path, widget("s2"))
     for name, node in (("pa", "node-a"), ("pb", "node-b"), ("pc", "")):
         spec = {"containers": [{"name": "c", "image": "i"}], **({"nodeName": node} if node else {})}
-        opened.make("POST", "/api/v1/namespaces/t2/pods", {"metadata": {"name": name}, "spec": spec})
+        opened.make(
+            "POST", "/api/v1/namespaces/t2/pods", {"metadata": {"name": name}, "spec": spec}
+        )
 
 
 HOOKS = {"labelSelector app=x": Hook(before=_objects)}

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from tests.emulator.replay import Hook, Session, cases
-from tests.emulator.rig import DEFINITIONS, MERGE, WIDGETS, definition, made, session, widget
+from tests.emulator.rig import (
+    DEFINITIONS,
+    MERGE,
+    WIDGETS,
+    definition,
+    elsewhere,
+    made,
+    session,
+    widget,
+)
 
 RECORDING = "06-watch"
 PRE = WIDGETS.format("t1") + "/pre"
@@ -28,6 +37,11 @@ def _guarded(opened: Session) -> None:
     opened.make("PATCH", f"{path}/w2", {"metadata": {"finalizers": None}}, MERGE)
 
 
+def _version_312(opened: Session) -> None:
+    elsewhere(opened)
+    opened.bindings.version("312", str(opened.api.store.version))
+
+
 def _relabelled(opened: Session) -> None:
     for label in ("y", "x"):
         opened.make("PATCH", PRE, {"metadata": {"labels": {"app": label}}}, MERGE)
@@ -46,6 +60,7 @@ def _defined(opened: Session) -> None:
 
 def _undefined(opened: Session) -> None:
     opened.make("DELETE", f"{DEFINITIONS}/gones.rig.example.io")
+    opened.api.settle()
 
 
 HOOKS = {
@@ -55,7 +70,7 @@ HOOKS = {
     ),
     "finalizer deletion: MODIFIED with deletionTimestamp, then DELETED": Hook(during=_guarded),
     "label selector: leaving the selector gives DELETED, entering gives ADDED": Hook(
-        during=_relabelled
+        before=_version_312, during=_relabelled
     ),
     "field selector metadata.name": Hook(before=made("t1", widget("other")), during=_resized),
     "allowWatchBookmarks with timeoutSeconds=4: a BOOKMARK shortly before the timeout": Hook(

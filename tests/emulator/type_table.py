@@ -1,6 +1,8 @@
-"""How `emulator/kinds/types.json` is made: the field names and types of the built-in kinds, from the official client.
+"""How `emulator/kinds/types.json` is made: the field names and types of the built-in kinds, from
+the official client.
 
-`python -m tests.emulator.type_table` writes the table again; `test_types_table.py` holds the copy against its source.
+`python -m tests.emulator.type_table` writes the table again; `test_types_table.py` holds the
+copy against its source.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ TABLE = Path(__file__).parents[2] / "emulator" / "kinds" / "types.json"
 # What is served, by apiVersion; the client's class names carry the version in CamelCase.
 ROOTS = {
     "v1": (
-        "Binding ConfigMap Endpoints Event=CoreV1Event Namespace Node PersistentVolume PersistentVolumeClaim Pod"
+        "Binding ConfigMap Endpoints Event=CoreV1Event Namespace Node PersistentVolume "
+        "PersistentVolumeClaim Pod"
         " Secret Service ServiceAccount"
     ),
     "apps/v1": "ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet",
@@ -37,9 +40,11 @@ ROOTS = {
     "networking.k8s.io/v1": "NetworkPolicy",
     "node.k8s.io/v1": "RuntimeClass",
     "events.k8s.io/v1": "Event=EventsV1Event",
-    "authentication.k8s.io/v1": "SelfSubjectReview TokenRequest=AuthenticationV1TokenRequest TokenReview",
+    "authentication.k8s.io/v1": "SelfSubjectReview TokenRequest=AuthenticationV1TokenRequest "
+    "TokenReview",
     "authorization.k8s.io/v1": (
-        "LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview"
+        "LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview "
+        "SubjectAccessReview"
     ),
 }
 
@@ -52,9 +57,8 @@ PRECISE = {
     ("EventsV1Event", "eventTime"): "micro",
     ("CoreV1EventSeries", "lastObservedTime"): "micro",
     ("EventsV1EventSeries", "lastObservedTime"): "micro",
-    **{
-        (holder, field): "map:quantity"
-        for holder, field in (
+    **dict.fromkeys(
+        (
             ("V1ResourceRequirements", "limits"),
             ("V1ResourceRequirements", "requests"),
             ("V1VolumeResourceRequirements", "limits"),
@@ -65,17 +69,26 @@ PRECISE = {
             ("V1Overhead", "podFixed"),
             ("V1PersistentVolumeSpec", "capacity"),
             ("V1ContainerStatus", "allocatedResources"),
-        )
-    },
+        ),
+        "map:quantity",
+    ),
     ("V1EmptyDirVolumeSource", "sizeLimit"): "quantity",
     ("V1ResourceFieldSelector", "divisor"): "quantity",
 }
 
-SIMPLE = {"str": "str", "int": "int", "bool": "bool", "float": "float", "datetime": "time", "object": "any"}
+SIMPLE = {
+    "str": "str",
+    "int": "int",
+    "bool": "bool",
+    "float": "float",
+    "datetime": "time",
+    "object": "any",
+}
 
 
 def type_name(text: str) -> str:
-    """Return a table type for a type of the client: a simple one, `list:T`, `map:T`, or a class name."""
+    """Return a table type for a type of the client: a simple one, `list:T`, `map:T`, or a class "
+    "name."""
     if text in ("bytes", "bytearray"):
         return "bytes"
     if found := re.fullmatch(r"(?:list\[|List\[)(.*)\]", text):
@@ -86,7 +99,8 @@ def type_name(text: str) -> str:
 
 
 def build() -> dict[str, dict[str, object]]:
-    """Return the table: kinds by apiVersion/kind, and for each class its fields; a type ending in "!" is required."""
+    """Return the table: kinds by apiVersion/kind, and for each class its fields; a type ending "
+    "in "!" is required."""
     kinds: dict[str, object] = {}
     for api_version, names in ROOTS.items():
         for entry in names.split():
@@ -115,7 +129,7 @@ def build() -> dict[str, dict[str, object]]:
 def rendered() -> str:
     """Return the table as it stands in the file: one line a class."""
     table = build()
-    lines = [f'{json.dumps(name)}: {json.dumps(fields)}' for name, fields in table["types"].items()]
+    lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in table["types"].items()]
     kinds = json.dumps(table["kinds"])
     return '{\n"kinds": ' + kinds + ',\n"types": {\n' + ",\n".join(lines) + "\n}\n}\n"
 
