@@ -56,6 +56,24 @@ _SUBRESOURCES: dict[tuple[str, str], tuple[str, str, str, tuple[str, ...]]] = {
     ),
 }
 _READ_WRITE = ("get", "patch", "update")
+_ANSWERED = {"pods": {"binding"}, "serviceaccounts": {"token"}}  # subresources without a state
+_CUSTOM_VERBS = (
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+)
+_STORED_AS = {
+    # What a kind was first stored as, where that is not what it is served as.
+    ("events.k8s.io", "Event"): "/v1/Event",
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): (
+        "apiextensions.k8s.io/v1beta1/CustomResourceDefinition"
+    ),
+}
 
 
 def by_group(resources: Iterable[Resource]) -> list[tuple[str, list[Resource]]]:
@@ -92,7 +110,8 @@ def _subresources(resource: Resource) -> list[tuple[str, tuple[str, str, str], t
     Group and version are empty when they are the resource's own.
     """
     # A custom resource lists status before scale, built-in kinds sort by name.
-    names = sorted(resource.subresources, reverse=resource.custom)
+    answered = set() if resource.group else _ANSWERED.get(resource.plural, set())
+    names = sorted(resource.subresources | answered, reverse=resource.custom)
     found = []
     for name in names:
         default = ("autoscaling", "v1", "Scale") if name == "scale" else ("", "", "")
@@ -111,7 +130,7 @@ def resource_list(resources: Sequence[Resource]) -> list[Json]:
             "singularName": resource.singular or resource.kind.lower(),
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            "verbs": list(resource.verbs),
+            "verbs": _verbs(resource),
         }
         if resource.short_names:
             entry["shortNames"] = list(resource.short_names)
@@ -132,8 +151,15 @@ def resource_list(resources: Sequence[Resource]) -> list[Json]:
     return listed
 
 
+def _verbs(resource: Resource) -> list[str]:
+    if resource.custom:
+        return [verb for verb in _CUSTOM_VERBS if verb in resource.verbs]
+    return list(resource.verbs)
+
+
 def _storage_hash(resource: Resource) -> str:
-    stored = f"{resource.group}/{resource.version}/{resource.kind}"
+    own = f"{resource.group}/{resource.version}/{resource.kind}"
+    stored = _STORED_AS.get((resource.group, resource.kind), own)
     return base64.b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()
 
 
@@ -160,7 +186,7 @@ def _discovered(resource: Resource) -> Json:
         "responseKind": _response_kind((*own, resource.kind)),
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular or resource.kind.lower(),
-        "verbs": list(resource.verbs),
+        "verbs": _verbs(resource),
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)

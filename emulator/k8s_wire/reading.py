@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from emulator.contracts import Json
 from emulator.errors import bad_request, failure
@@ -67,6 +68,13 @@ def decode(body: bytes) -> Json:
         message.ParseFromString(unknown.raw)
     except DecodeError as fault:
         raise bad_request(f"the body is not Kubernetes protobuf: {fault}") from None
+    strange = _undeclared(message)
+    if strange:
+        raise failure(
+            415,
+            "UnsupportedMediaType",
+            f"the emulator does not read {strange} of {kind} as protobuf: send it as JSON",
+        )
     return {"apiVersion": api_version, "kind": kind, **_object(message)}
 
 
@@ -78,6 +86,23 @@ def openapi_v2_document(title: str, version: str) -> bytes:
     return encoded
 
 
+def _undeclared(message: Message) -> str:
+    """Return the first field, by its message and number, that the proto file does not declare."""
+    unknown = UnknownFieldSet(message)
+    if len(unknown):
+        return f"field {unknown[0].field_number} of {message.DESCRIPTOR.name}"
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        entry = field.message_type.GetOptions().map_entry
+        parts = value.values() if entry else value if field.is_repeated else (value,)
+        for part in parts:
+            found = _undeclared(part) if isinstance(part, Message) else ""
+            if found:
+                return found
+    return ""
+
+
 def _object(message: Message) -> Json:
     found: Json = {}
     for field, value in message.ListFields():
@@ -87,7 +112,11 @@ def _object(message: Message) -> Json:
             content = [_value(item) for item in value]
         else:
             content = _value(value)
-        if content not in ("", {}, [], None) and (content or field.name not in _ZERO_IS_ABSENT):
+        if (
+            field.name != "status"
+            and content not in ("", {}, [], None)
+            and (content or field.name not in _ZERO_IS_ABSENT)
+        ):
             found[field.name] = content
     return found
 

@@ -7,8 +7,8 @@ same table as the patches use.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
+from typing import Any
 
 from emulator.contracts import Json, Resource
 from emulator.kinds import typed
@@ -93,7 +93,7 @@ def reference(name: str) -> Json:
 
 
 def _custom(crd_schema: Json) -> Json:
-    schema = copy.deepcopy(crd_schema)
+    schema: Json = _published(crd_schema)
     properties = {**_STANDARD, "metadata": {"allOf": [reference(f"{META}ObjectMeta")]}}
     properties |= {
         name: content
@@ -103,6 +103,18 @@ def _custom(crd_schema: Json) -> Json:
     schema["properties"] = properties
     schema.setdefault("type", "object")
     return schema
+
+
+def _published(schema: Any) -> Any:
+    """Return a copy in which a value that may be a number or a string says so in plain OpenAPI."""
+    if isinstance(schema, list):
+        return [_published(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copied = {key: _published(value) for key, value in schema.items()}
+    if copied.get("x-kubernetes-int-or-string") is True:
+        copied.setdefault("anyOf", [{"type": "integer"}, {"type": "string"}])
+    return copied
 
 
 def _class_schema_name(class_name: str) -> str:
