@@ -45,7 +45,7 @@ def manifest_of(files: dict[str, bytes]) -> Manifest:
 
 
 class FakeHub:
-    """A hub in memory, and the way to it: satisfies `ports.Hub` and `configuration.Route`."""
+    """A hub in memory: satisfies `ports.Hub`, and downloads from itself."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -132,9 +132,18 @@ class FakeHub:
             with self.lock:
                 self.fetching -= 1
 
+
+class FakeRoute:
+    """One way to the fake hub; counts its closing there."""
+
+    def __init__(self, hub: FakeHub) -> None:
+        self._hub = hub
+        self.hub = hub.hub
+        self.fetch = hub.fetch
+
     def close(self) -> None:
         """Count the closing."""
-        self.closed += 1
+        self._hub.closed += 1
 
 
 class Stage:
@@ -171,14 +180,14 @@ class Stage:
 
     def _routes(
         self, limits: Limits, clock: Clock, disk: Disk
-    ) -> Callable[[HubAccess, str], FakeHub]:
+    ) -> Callable[[HubAccess, str], FakeRoute]:
         self.limits = limits
 
-        def connect(access: HubAccess, bundle: str) -> FakeHub:
+        def connect(access: HubAccess, bundle: str) -> FakeRoute:
             if self.connect_fault is not None:
                 raise self.connect_fault
             self.bundles.append(bundle)
-            return self.hub
+            return FakeRoute(self.hub)
 
         return connect
 
@@ -305,6 +314,15 @@ class Stage:
             except grpc.RpcError as error:
                 return error.code().name, error.details()
         return "OK", ""
+
+    def in_time(self, condition: Callable[[], object], what: str = "the condition") -> None:
+        """Let time pass in small steps until a condition holds."""
+
+        def stepped() -> object:
+            self.clock.advance(5)
+            return condition()
+
+        eventually(stepped, what)
 
     def mounted(self, digest: str, pod: str = "u1", **fields: object) -> None:
         """Publish until it is mounted."""

@@ -71,8 +71,7 @@ def test_above_the_high_watermark_the_oldest_go_until_the_low_one(stage: Stage) 
     assert published(stage, *digests) == [True] * 4
     use(stage, digests[0], "a")
     stage.disk.used_bytes = 30 * KIB
-    stage.clock.advance(300)
-    eventually(lambda: published(stage, *digests) == [True, False, False, False])
+    stage.in_time(lambda: published(stage, *digests) == [True, False, False, False])
     eventually(lambda: stage.metric("gpustack_model_manager_gc_removed_bytes_total") == 30 * KIB)
     assert not list((stage.cache / "trash").iterdir())
 
@@ -110,12 +109,10 @@ def test_referenced_pinned_and_recent_trees_stay_and_saturation_is_said(stage: S
     stage.disk.used_bytes = 61 * KIB
     assert collect(stage) == Collection(nothing_to_remove=True)
     assert published(stage, *digests.values()) == [True, True, True, False]
-    stage.clock.advance(300)
-    eventually(lambda: stage.condition("CapacityLow").get("status") == "True")
+    stage.in_time(lambda: stage.condition("CapacityLow").get("status") == "True")
     assert stage.condition("CapacityLow")["reason"] == "NothingToRemove"
     stage.disk.used_bytes = 0
-    stage.clock.advance(300)
-    eventually(lambda: stage.condition("CapacityLow").get("status") == "False")
+    stage.in_time(lambda: stage.condition("CapacityLow").get("status") == "False")
 
 
 def test_a_held_tree_is_not_removed(stage: Stage) -> None:
@@ -161,8 +158,7 @@ def test_a_collection_that_must_not_run_removes_nothing_and_says_why(
     use(stage, digest, "a")
     if cause == "references":
         stage.mounts.fail = "table"
-        stage.clock.advance(300)
-        eventually(lambda: "collection skipped" in stage.condition("Ready")["message"])
+        stage.in_time(lambda: "collection skipped" in stage.condition("Ready")["message"])
     else:
         stage.configure(generation=2, watermarks={"highPercent": 20, "lowPercent": 20})
         eventually(lambda: stage.condition("Ready").get("reason") == "InvalidConfiguration")
@@ -172,7 +168,7 @@ def test_a_collection_that_must_not_run_removes_nothing_and_says_why(
     assert skipped
     assert published(stage, digest) == [True]
     assert (stage.cache / "partial" / partial.removeprefix("sha256:")).exists()
-    eventually(lambda: f"collection skipped: {skipped}" in stage.condition("Ready")["message"])
+    stage.in_time(lambda: f"collection skipped: {skipped}" in stage.condition("Ready")["message"])
     stage.mounts.fail = ""
 
 
@@ -215,7 +211,7 @@ def test_a_failure_record_goes_a_day_after_the_failure(stage: Stage) -> None:
     stage.clock.advance(20)
     collect(stage)
     stage.clock.advance(DAY)
-    eventually(lambda: collect(stage) == Collection() and not stage.model(digest))
+    stage.in_time(lambda: collect(stage) == Collection() and not stage.model(digest))
 
 
 def test_two_downloads_that_fit_singly_are_not_both_admitted(stage: Stage) -> None:
