@@ -28,32 +28,11 @@ ATTRIBUTES: Final = ".gitattributes"
 LARGE_BYTES: Final = 10 * 2**20
 _CHUNK_BYTES: Final = 2**20
 _BOOKKEEPING: Final = frozenset({".git", ".cache/huggingface"})
-_WEIGHTS: Final = [
-    "*.7z",
-    "*.arrow",
-    "*.bin",
-    "*.ckpt",
-    "*.gguf",
-    "*.gz",
-    "*.h5",
-    "*.model",
-    "*.msgpack",
-    "*.npy",
-    "*.npz",
-    "*.onnx",
-    "*.ot",
-    "*.parquet",
-    "*.pb",
-    "*.pkl",
-    "*.pt",
-    "*.pth",
-    "*.safetensors",
-    "*.tar",
-    "*.tflite",
-    "*.tgz",
-    "*.xz",
-    "*.zip",
-]
+_WEIGHTS: Final = (
+    "*.7z", "*.arrow", "*.bin", "*.ckpt", "*.gguf", "*.gz", "*.h5", "*.model", "*.msgpack",
+    "*.npy", "*.npz", "*.onnx", "*.ot", "*.parquet", "*.pb", "*.pkl", "*.pt", "*.pth",
+    "*.safetensors", "*.tar", "*.tflite", "*.tgz", "*.xz", "*.zip",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,10 +83,14 @@ class Elector:
     @property
     def leading(self) -> bool:
         """Say whether this replica may act now: it renewed within the deadline."""
+        return self._left_seconds() > 0
+
+    def _left_seconds(self) -> float:
+        """Return for how long this replica may still act without another renewal."""
         renewed_at = self._renewed_at
         if renewed_at is None:
-            return False
-        return self._clock.monotonic() - renewed_at < RENEW_DEADLINE_SECONDS
+            return 0.0
+        return renewed_at + RENEW_DEADLINE_SECONDS - self._clock.monotonic()
 
     def _renew(self) -> None:
         """Take or renew the Lease again and again."""
@@ -130,10 +134,8 @@ class Elector:
         """Wait until leading is so; False if `stop` came first."""
         with self._changed:
             while not self._stopping and self.leading is not leading:
-                renewed_at = self._renewed_at
-                left = None
-                if renewed_at is not None:
-                    left = renewed_at + RENEW_DEADLINE_SECONDS - self._clock.monotonic()
+                # The end of leading comes by itself, its beginning is always told.
+                left = None if leading else self._left_seconds()
                 self._clock.wait(self._changed, left)
             return not self._stopping
 
