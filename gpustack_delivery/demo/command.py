@@ -1,0 +1,46 @@
+"""The `demo` command: flags in, a story on the terminal, and on request its outcome as JSON.
+
+The exit status follows the outcome: 0 when everything the contract promises was seen, 1 when not, 2
+for a folder that cannot be served.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from pathlib import Path
+
+from rich.console import Console
+
+from gpustack_delivery.demo.model import open_folder, packaged_model
+from gpustack_delivery.demo.screen import Screen
+from gpustack_delivery.demo.stage import Stage
+from gpustack_delivery.demo.story import tell
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument(
+        "--model-dir",
+        type=Path,
+        metavar="DIR",
+        help="the folder to serve as the model's repository, such as a Hugging Face snapshot; "
+        "by default the packaged all-MiniLM-L6-v2",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="end with one JSON object that holds the outcome"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the demo; return 0 when its outcome is as promised."""
+    folder = open_folder(args.model_dir or packaged_model())
+    # The screen tells the story; what the processes log would only tear it apart.
+    logging.getLogger("gpustack_delivery").setLevel(logging.CRITICAL)
+    console = Console(highlight=False)
+    with Stage() as stage:
+        outcome = tell(stage, folder, Screen(console))
+    if args.json:
+        console.file.write(json.dumps(outcome.to_wire()) + "\n")
+    return 0 if outcome.ok else 1

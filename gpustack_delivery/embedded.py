@@ -1,0 +1,175 @@
+"""Our worker and plugins as threads on an emulated cluster, put together as the chart puts them
+together.
+
+What would be a Deployment and a DaemonSet on a real cluster are threads of this process, with real
+HTTPS, gRPC and tokens between them: each has the identity, and with it the rights, that the
+rendered chart gives it. The demo and the specification's in-process target stand on this module; it
+is the one place that knows how an implementation comes onto an emulated cluster.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+from emulator.chart import render
+from emulator.cluster import Cluster
+from emulator.contracts import DeleteOptions
+from emulator.node import Node
+from gpustack_delivery.adapters.kube import connect
+from gpustack_delivery.errors import ConfigurationFault, HostFault
+from gpustack_delivery.node.plugin import Plugin, PluginOptions, World
+from gpustack_delivery.node.registrar import Registrar
+from gpustack_delivery.ports import Disk, Kube, Mounts
+from gpustack_delivery.vocabulary.resources import Json
+from gpustack_delivery.worker.operator import Worker
+from gpustack_delivery.worker.options import WorkerOptions
+
+CHART: Final = Path(__file__).parents[1] / "chart"
+RELEASE: Final = "gpustack-delivery"
+WORKER_ACCOUNT: Final = f"{RELEASE}-worker"
+PLUGIN_ACCOUNT: Final = f"{RELEASE}-model-manager"
+
+
+def host_fault(error: OSError) -> HostFault:
+    """Return what our adapters raise for an OSError, for the emulated mounts and disks to raise."""
+    return HostFault(os.strerror(error.errno or 0), detail=str(error))
+
+
+def _world(cluster: Cluster, kube: Kube, node: Node) -> World:
+    # The emulator knows none of our records, so its mounts and usages are its own, field for field.
+    return World(cluster.clock, kube, cast(Mounts, node.mounts), cast(Disk, node.disk))
+
+
+class EmbeddedPlugin:
+    """The plugin of one node and its registration with kubelet."""
+
+    def __init__(self, plugin: Plugin, registrar: Registrar) -> None:
+        self._plugin = plugin
+        self._registrar = registrar
+
+    @property
+    def metrics_url(self) -> str:
+        """Return the base URL of the plugin's HTTPS port, without a path."""
+        return f"https://127.0.0.1:{self._plugin.secure_port}"
+
+    def stop(self) -> None:
+        """End both; mounts stay, as when a DaemonSet's Pod goes."""
+        self._registrar.stop()
+        self._plugin.stop()
+
+
+class Embedded:
+    """This implementation on one emulated cluster, from `install` to `close`.
+
+    Args:
+        cluster: a started cluster; made with `translate=host_fault`, so that its disks fail as ours
+            do.
+        namespace: the operator's namespace.
+        values: the chart's values, on top of its defaults.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        namespace: str = "gpustack-system",
+        values: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self.namespace = namespace
+        self._values = dict(values or {})
+        self._objects: list[Json] = []
+        self._worker: Worker | None = None
+        self._plugins: list[EmbeddedPlugin] = []
+
+    def install(self) -> None:
+        """Render the chart and apply it, CRDs first."""
+        if not CHART.is_dir():
+            raise ConfigurationFault(
+                f"the chart is not at {CHART}: run from a checkout of the repository"
+            )
+        self._objects = render(
+            CHART,
+            release=RELEASE,
+            namespace=self.namespace,
+            values=self._values,
+            kubernetes=self._cluster.kubernetes,
+        )
+        namespace = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": self.namespace},
+        }
+        self._cluster.apply([namespace, *self._objects])
+
+    def start_worker(self) -> None:
+        """Start the worker and put it behind its Service; its webhooks answer when this returns."""
+        kubeconfig = self._cluster.kubeconfig(self._account(WORKER_ACCOUNT))
+        options = WorkerOptions(
+            namespace=self.namespace,
+            model_manager_service_account=PLUGIN_ACCOUNT,
+            host="127.0.0.1",
+            webhook_port=0,
+            webhook_service=WORKER_ACCOUNT,
+            webhook_configuration=RELEASE,
+            environment={"GPUSTACK_MODEL_ARTIFACT_DELIVERY_MODE": "Node"},
+        )
+        worker = Worker(options, self._cluster.clock, connect(str(kubeconfig)))
+        worker.start()
+        self._worker = worker
+        route = ("127.0.0.1", int(worker.url.rpartition(":")[2]))
+        self._cluster.webhooks.routes[(self.namespace, WORKER_ACCOUNT)] = route
+
+    def start_plugin(self, node: Node) -> EmbeddedPlugin:
+        """Start a node's plugin as the Pod of its DaemonSet, and register it with kubelet."""
+        pod = self._plugin_pod(node)
+        kubeconfig = self._cluster.kubeconfig(
+            self._account(PLUGIN_ACCOUNT), pod=(self.namespace, pod["metadata"]["name"])
+        )
+        options = PluginOptions(
+            node_name=node.name,
+            kubelet_dir=node.kubelet_dir,
+            cache_root=node.cache_root,
+            csi_socket=node.csi_socket,
+            secure_port=0,
+            namespace=self.namespace,
+        )
+        kube = connect(str(kubeconfig))
+        plugin = Plugin(options, _world(self._cluster, kube, node))
+        plugin.start()
+        registrar = Registrar(node.csi_socket, node.plugins_registry)
+        registrar.start()
+        running = EmbeddedPlugin(plugin, registrar)
+        self._plugins.append(running)
+        return running
+
+    def close(self) -> None:
+        """End everything that still runs."""
+        for plugin in self._plugins:
+            plugin.stop()
+        self._plugins.clear()
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+    def _account(self, name: str) -> str:
+        return f"system:serviceaccount:{self.namespace}:{name}"
+
+    def _plugin_pod(self, node: Node) -> Json:
+        """Create the Pod that the DaemonSet's controller would, in place of an earlier one."""
+        name = f"{PLUGIN_ACCOUNT}-{node.name}"
+        client = self._cluster.client
+        options = DeleteOptions(grace_period_seconds=0)
+        for pod in client.list("v1", "Pod", namespace=self.namespace):
+            if pod["metadata"]["name"] == name:
+                client.delete("v1", "Pod", name, namespace=self.namespace, options=options)
+        daemon_set = next(obj for obj in self._objects if obj["kind"] == "DaemonSet")
+        pod = copy.deepcopy(daemon_set["spec"]["template"])
+        pod |= {"apiVersion": "v1", "kind": "Pod"}
+        pod["metadata"] |= {"name": name, "namespace": self.namespace}
+        pod["spec"]["nodeName"] = node.name
+        return client.create(pod)
