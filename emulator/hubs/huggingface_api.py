@@ -112,13 +112,15 @@ class HuggingFaceApi:
 
     def _repository(self, route: Route, caller: _Caller) -> Repository:
         repository = self._find_repository(route.repository)
+        if repository is not None and repository.private and not caller.reads(repository):
+            repository = None
         if repository is not None and repository.gated and route.verb == "resolve":
             return self._gate(repository, caller)
         if caller.unknown_token:
             raise Problem(401, "", "Invalid credentials in Authorization header")
-        if repository is None or (repository.private and not caller.reads(repository)):
-            if not caller.user:
-                raise Problem(401, "", "Invalid username or password.")
+        if repository is None and not caller.user:
+            raise Problem(401, "", "Invalid username or password.")
+        if repository is None:
             raise Problem(404, "RepoNotFound", "Repository not found")
         return repository
 

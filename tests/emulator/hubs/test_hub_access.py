@@ -18,6 +18,7 @@ def hub(hub: HuggingFaceHub) -> HuggingFaceHub:
     hub.add_repository("org/public", FILES)
     hub.add_repository("org/private", FILES, private=True, readers=["ann"])
     hub.add_repository("org/gated", FILES, gated=True, readers=["ann"])
+    hub.add_repository("org/both", FILES, private=True, gated=True, readers=["ann"])
     return hub
 
 
@@ -33,6 +34,9 @@ TABLE = [
     ("org/gated", "hf_bob", 200, "", 403, "GatedRepo"),
     ("org/gated", "hf_forged", 401, "", 401, "GatedRepo"),
     ("org/gated", "hf_ann", 200, "", 200, ""),
+    ("org/both", "", 401, "", 401, ""),
+    ("org/both", "hf_bob", 404, "RepoNotFound", 404, "RepoNotFound"),
+    ("org/both", "hf_ann", 200, "", 200, ""),
     ("org/none", "", 401, "", 401, ""),
     ("org/none", "hf_bob", 404, "RepoNotFound", 404, "RepoNotFound"),
 ]

@@ -263,6 +263,46 @@ def test_clients_beyond_the_limit_wait_their_turn(serve: Serve) -> None:
         assert statuses(second.recv(1000)) == [200]
 
 
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    bodies=st.lists(st.lists(st.binary(min_size=1, max_size=40), max_size=4), max_size=4),
+    cuts=st.lists(st.integers(min_value=1, max_value=60), max_size=12),
+)
+def test_framing_does_not_depend_on_the_network(
+    serve: Serve, bodies: list[list[bytes]], cuts: list[int]
+) -> None:
+    """Requests in chunks or with a length are read the same, wherever chunks and packets end."""
+    seen: list[bytes] = []
+
+    def handler(request: Request) -> Response:
+        seen.append(request.body)
+        return Response()
+
+    stream = b""
+    for number, pieces in enumerate(bodies):
+        head = b"PUT / HTTP/1.1\r\nHost: a\r\n"
+        if number % 2:
+            stream += head + b"Transfer-Encoding: chunked\r\n\r\n"
+            stream += b"".join(b"%X\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+            stream += b"0\r\n\r\n"
+        else:
+            body = b"".join(pieces)
+            stream += head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    server = serve(handler)
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in cuts:
+            sock.sendall(stream[:cut])
+            stream = stream[cut:]
+        sock.sendall(stream)
+        sock.shutdown(socket.SHUT_WR)
+        assert statuses(hear(sock)) == [200] * len(bodies)
+    server.stop()
+    assert seen == [b"".join(pieces) for pieces in bodies]
+
+
 FRAGMENTS = st.sampled_from(
     [
         b"GET / HTTP/1.1\r\n", b"POST / HTTP/1.1\r\n", b"HEAD /x?y HTTP/1.0\r\n", b"Host: a\r\n",
