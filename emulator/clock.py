@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,11 +121,7 @@ class ManualClock:
         Gives up after the clock's patience, so that a thread held up elsewhere cannot stop time for
         good.
         """
-        give_up = time.monotonic() + self._patience_seconds
-        while self._stirring() or not process_is_still() or self._stirring():
-            if time.monotonic() > give_up:
-                return
-            time.sleep(_YIELD_SECONDS)  # noqa: TID251 - lets go of the interpreter, in real time
+        wait_for_rest(self._stirring, patience_seconds=self._patience_seconds)
 
     def _step(self, target: float) -> list[_Waiter] | None:
         """Move to the next deadline up to `target` and return who waits for it; None: no more."""
@@ -160,6 +157,34 @@ class ManualClock:
                 waiting[id(waiter.condition)] > len(getattr(waiter.condition, "_waiters", ()))
                 for waiter in self._waiters
             )
+
+
+def wait_for_rest(
+    busy: Callable[[], bool], *, patience_seconds: float, calm_seconds: float = 0.0
+) -> bool:
+    """Wait, in real time, until nothing is busy and no other thread of the process runs.
+
+    Args:
+        busy: what the caller knows to be busy, asked before and after each look at the process.
+        calm_seconds: how long all must stay like this.
+
+    Returns:
+        Whether it came to that within the caller's patience.
+    """
+    give_up = time.monotonic() + patience_seconds
+    calm_since = time.monotonic()
+    while time.monotonic() < give_up:
+        if busy() or not process_is_still() or busy():
+            calm_since = time.monotonic()
+        elif time.monotonic() - calm_since >= calm_seconds:
+            return True
+        step_aside()
+    return False
+
+
+def step_aside() -> None:
+    """Let other threads run for a moment of real time."""
+    time.sleep(_YIELD_SECONDS)  # noqa: TID251 - one hundred microseconds, on any clock
 
 
 def process_is_still() -> bool:
