@@ -92,7 +92,8 @@ class Documents:
         Clients ask for it where they look for merge keys of kinds they do not know; custom
         resources have none there on a real server either.
         """
-        return openapi_v2_document("Kubernetes", self._version)
+        encoded: bytes = openapi_v2_document("Kubernetes", self._version)
+        return encoded
 
     def _document(self, parts: Sequence[tuple[Resource, Json | None]]) -> Json:
         paths: Json = {}

@@ -79,7 +79,7 @@ class FieldPatcher:
                 with every field that another manager owns, 500 for fields the schema does not
                 declare.
         """
-        shape = self._shape(write.schema)
+        shape = self._shape(target.resource, write.schema)
         config = _config(target.resource, patch.body, shape)
         live = _empty(target.resource) if current is None else _unmanaged(current)
         held = self._held_before_apply(target, current, live, write)
@@ -110,7 +110,7 @@ class FieldPatcher:
         if held is None:
             return
         live = _empty(target.resource) if current is None else _unmanaged(current)
-        change = self._change(target, live, updated, self._shape(write.schema))
+        change = self._change(target, live, updated, self._shape(target.resource, write.schema))
         held = managed.disown(held, None, change)
         gained = change.added.union(change.modified)
         if gained:
@@ -128,7 +128,9 @@ class FieldPatcher:
         held = managed.read(((current or {}).get("metadata") or {}).get("managedFields"))
         if current is None or held:
             return held
-        before = self._change(target, _empty(target.resource), live, self._shape(write.schema))
+        before = self._change(
+            target, _empty(target.resource), live, self._shape(target.resource, write.schema)
+        )
         version = target.resource.api_version
         owner = managed.owner(_BEFORE_FIRST_APPLY, UPDATE, version, "")
         return {owner: Entry(before.added.union(before.modified), version, write.time)}
@@ -137,7 +139,7 @@ class FieldPatcher:
         self, target: Target, live: Json, merged: Json, held: Managed, write: FieldWrite
     ) -> Managed:
         """Take what an apply changed from its other owners. Raises ApiError 409 unless it may."""
-        change = self._change(target, live, merged, self._shape(write.schema))
+        change = self._change(target, live, merged, self._shape(target.resource, write.schema))
         writer = managed.owner(write.manager, APPLY, target.resource.api_version, write.subresource)
         found = managed.conflicts(held, writer, change)
         if found and not write.force:
@@ -162,7 +164,7 @@ class FieldPatcher:
             return FieldSet()
         if not isinstance(applied, dict) or applied.get("apiVersion") != live.get("apiVersion"):
             return FieldSet()
-        shape = self._shape(write.schema)
+        shape = self._shape(target.resource, write.schema)
         change = self._change(target, applied, live, shape)
         moved = change.added.union(change.modified).union(change.removed)
         return typed.owned(applied, shape).difference(moved)
@@ -175,12 +177,13 @@ class FieldPatcher:
             _writable(target, change.modified),
         )
 
-    def _shape(self, schema: Json | None) -> Shape:
+    def _shape(self, resource: Resource, schema: Json | None) -> Shape:
         if schema is None:
-            return root_shape(None)
+            return root_shape(None, resource.api_version, resource.kind)
         known = self._shapes.get(id(schema))
         if known is None:
-            known = self._shapes[id(schema)] = (schema, root_shape(schema))
+            shape = root_shape(schema, resource.api_version, resource.kind)
+            known = self._shapes[id(schema)] = (schema, shape)
         return known[1]
 
 

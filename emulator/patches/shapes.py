@@ -1,7 +1,7 @@
 """How values merge: as one leaf, member by member, or item by item.
 
 `Shape` is asked about one value; `root_shape` gives the shape of a whole object, from the schema of
-a custom resource or, for a built-in kind, from the names in `builtin`.
+a custom resource or, for a built-in kind, from the table of its fields and the names in `builtin`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from emulator.contracts import Json
+from emulator.kinds import typed
 from emulator.patches import builtin
 
 LEAF, MAP, KEYED, SET = "leaf", "map", "keyed", "set"
@@ -40,14 +41,16 @@ class Shape(Protocol):
 
 
 class Named:
-    """A place in a built-in kind, or in any object's metadata, known by its name and its parent's
-    name.
+    """A place in a built-in kind, or in any object's metadata.
+
+    Its members and types come from the table of built-in kinds, how its lists merge from its name
+    and its parent's. `kind` is the place's type as the table writes it, "" where it is not known.
     """
 
-    __slots__ = ("_name", "_parent")
+    __slots__ = ("_kind", "_name", "_parent")
 
-    def __init__(self, name: str = "", parent: str = "") -> None:
-        self._name, self._parent = name, parent
+    def __init__(self, name: str = "", parent: str = "", kind: str = "") -> None:
+        self._name, self._parent, self._kind = name, parent, kind
 
     def form(self, value: Any) -> str:
         """See `Shape`."""
@@ -61,17 +64,20 @@ class Named:
 
     def member(self, name: str) -> Shape | None:
         """See `Shape`."""
-        return Named(name, self._name)
+        if self._kind.startswith("map:"):
+            return Named(name, self._name, self._kind.removeprefix("map:"))
+        if not self._is_class():
+            return Named(name, self._name)
+        kind = typed.fields(self._kind).get(name)
+        return None if kind is None else Named(name, self._name, kind)
 
     def declares(self, name: str) -> bool:
-        """See `Shape`; the maps of built-in kinds hold plain values, for which it makes no
-        difference.
-        """
-        return True
+        """See `Shape`."""
+        return not self._kind.startswith("map:")
 
     def element(self) -> Shape:
         """See `Shape`."""
-        return Named(self._name, self._parent)
+        return Named(self._name, self._parent, self._kind.removeprefix("list:"))
 
     def keys(self) -> tuple[str, ...]:
         """See `Shape`."""
@@ -82,8 +88,13 @@ class Named:
         return builtin.KEY_DEFAULTS.get(name)
 
     def complaint(self, value: Any) -> str:
-        """See `Shape`; validation of built-in kinds stands elsewhere."""
-        return ""
+        """See `Shape`."""
+        form = self._kind.partition(":")[0]
+        fallback = "object" if self._is_class() else ""
+        return _mismatch(_JSON_TYPES.get(form, fallback), value)
+
+    def _is_class(self) -> bool:
+        return self._kind[:1].isupper()
 
 
 class Deduced(Named):
@@ -109,7 +120,15 @@ class Deduced(Named):
 
 
 _DEDUCED = Deduced()
-_METADATA = Named("metadata")
+_METADATA = Named("metadata", "", "V1ObjectMeta")
+_JSON_TYPES = {
+    "bool": "boolean",
+    "float": "number",
+    "int": "integer",
+    "list": "array",
+    "map": "object",
+    "str": "string",
+}
 _SCALAR_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "boolean": (bool,),
@@ -184,27 +203,30 @@ class Declared:
 
     def complaint(self, value: Any) -> str:
         """See `Shape`."""
-        kind = self._schema.get("type")
-        if value is None or kind is None or self._schema.get("x-kubernetes-int-or-string"):
+        if self._schema.get("x-kubernetes-int-or-string"):
             return ""
-        if kind in {"object", "array"}:
-            fits, noun = (
-                (isinstance(value, dict), "map")
-                if kind == "object"
-                else (isinstance(value, list), "list")
-            )
-            return "" if fits else f"expected {noun}, got &{{{value}}}"
-        if isinstance(value, _SCALAR_TYPES[kind]) and (kind == "boolean") == isinstance(
-            value, bool
-        ):
-            return ""
-        if kind == "string":
-            return f"expected string, got &value.valueUnstructured{{Value:{value}}}"
-        if kind == "boolean":
-            return f"expected boolean, got &{{{value}}}"
-        return f"expected numeric (int or float), got {_GO_TYPES[type(value)]}"
+        return _mismatch(self._schema.get("type") or "", value)
 
 
-def root_shape(schema: Json | None) -> Shape:
-    """Return the shape of a whole object: from its schema, or by names for a built-in kind."""
-    return Named() if schema is None else Declared(schema, is_object=True)
+def _mismatch(kind: str, value: Any) -> str:
+    """Return why a value is not of a JSON schema type, or "" when it is, or the type is open."""
+    if value is None or not kind:
+        return ""
+    if kind in {"object", "array"}:
+        noun = "map" if kind == "object" else "list"
+        fits = isinstance(value, dict if kind == "object" else list)
+        return "" if fits else f"expected {noun}, got &{{{value}}}"
+    if isinstance(value, _SCALAR_TYPES[kind]) and (kind == "boolean") == isinstance(value, bool):
+        return ""
+    if kind == "string":
+        return f"expected string, got &value.valueUnstructured{{Value:{value}}}"
+    if kind == "boolean":
+        return f"expected boolean, got &{{{value}}}"
+    return f"expected numeric (int or float), got {_GO_TYPES[type(value)]}"
+
+
+def root_shape(schema: Json | None, api_version: str, kind: str) -> Shape:
+    """Return the shape of a whole object: from its schema, or from the table of built-in kinds."""
+    if schema is not None:
+        return Declared(schema, is_object=True)
+    return Named(kind=typed.class_of(api_version, kind) or "")

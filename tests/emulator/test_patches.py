@@ -415,6 +415,21 @@ def test_built_in_kinds_own_from_their_empty_form() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"bogus": 1}, r"\(/p; /v1, Kind=Pod\): \.spec\.bogus: field not declared in schema"),
+        ({"containers": {}}, r"\.spec\.containers: expected list"),
+        ({"hostNetwork": "yes"}, r"\.spec\.hostNetwork: expected boolean"),
+    ],
+)
+def test_built_in_kinds_have_a_schema(spec: Json, message: str) -> None:
+    """An apply of a built-in kind is refused for fields it does not have, and for wrong types."""
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    with pytest.raises(ApiError, match=message):
+        Applier(PODS, None).apply("m1", document)
+
+
 def test_owner_references_are_owned_whole() -> None:
     """An item that is a reference is one value: its members have no owners."""
     applier = Applier()
