@@ -92,6 +92,7 @@ class Api:
         clock: the time of creation times, timeouts and waits.
         steps: access, admission and patches; each left out allows everything, or tracks nothing.
         root_ca: PEM of the CA that every namespace's kube-root-ca.crt carries; "" for no such map.
+        seed: of uids and generated names, for a test that wants them the same in every run.
         controllers: collect garbage, empty namespaces and end CRDs in the background; without them
             the server is as a kube-apiserver alone.
     """
@@ -102,10 +103,11 @@ class Api:
         steps: Steps | None = None,
         *,
         root_ca: str = "",
+        seed: int | None = None,
         controllers: bool = True,
     ) -> None:
         """Start with the four first namespaces and the two critical priorities."""
-        self._state = State(clock, steps or Steps())
+        self._state = State(clock, steps or Steps(), seed)
         self._reads = Reads(self._state)
         self._writes = Writes(self._state)
         self._deletion = Deletion(self._state, self._reads)
@@ -202,6 +204,10 @@ class Api:
         """Return the function that answers creates of a resource or subresource, if there is "
         "one."""
         return self._state.virtuals.get((group, plural, subresource))
+
+    def new_uid(self) -> str:
+        """Return a uid that nothing has."""
+        return self._state.uid()
 
     # access
 

@@ -98,7 +98,7 @@ class ApiServer:
         except Exception:  # noqa: BLE001 - a fault of ours is an answer, too: 500 and a log line
             _LOG.exception("method=%s path=%s the emulator failed", request.method, request.path)
             response = _refusal(internal("Internal Server Error: the emulator failed, see its log"))
-        audit = request.headers.get("Audit-Id") or str(uuid.uuid4())
+        audit = request.headers.get("Audit-Id") or self._api.new_uid()
         response.headers[:0] = [("Audit-Id", audit), *self._own]
         return response
 
@@ -265,6 +265,8 @@ def _check_verb(target: Target, route: Route) -> None:
         raise _unsupported_method()
     if not route.verb:
         raise not_allowed(resource, "")
+    if route.verb not in resource.verbs and not target.subresource:
+        raise _unsupported_method()
     if target.subresource and route.verb == "delete" and known:
         raise not_allowed(resource, "delete")
     if target.name and route.verb == "create" and not target.subresource and not resource.custom:

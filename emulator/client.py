@@ -6,7 +6,7 @@ an object what it likes. Tests, the kubelet and the scheduler of the emulator us
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from emulator.api import Api
@@ -131,18 +131,17 @@ class Client:
         api_version: str,
         kind: str,
         name: str,
-        patch: Any,
+        patch: Mapping[str, Any] | Patch,
         *,
         namespace: str = "",
         subresource: str = "",
-        type: str = MERGE,
     ) -> Json:
-        """Patch an object, by JSON merge patch unless `type` says otherwise."""
+        """Patch an object: by JSON merge patch, or by a Patch that says its type itself."""
         resource = self.api.resource_of(api_version, kind)
         target = Target(resource, namespace, name, subresource)
         self._ask("patch", target)
-        outcome = self.api.patch(self.caller, target, Patch(type, copied(patch)))
-        return copied(outcome.object)
+        sent = patch if isinstance(patch, Patch) else Patch(MERGE, copied(dict(patch)))
+        return copied(self.api.patch(self.caller, target, sent).object)
 
     def apply(
         self,

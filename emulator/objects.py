@@ -21,17 +21,34 @@ CollectionKey = tuple[str, str]  # group, plural
 HISTORY = 4096
 
 
+class Event:
+    """One event of a watch; one instance serves every watch that sees the same."""
+
+    __slots__ = ("_line", "object", "type")
+
+    def __init__(self, type_: str, object_: Json) -> None:
+        self.type = type_
+        self.object = object_
+        self._line = b""
+
+    def line(self) -> bytes:
+        """Return the event as one JSON line; encoded at the first call."""
+        if not self._line:
+            self._line = encoded_event(self.type, self.object)
+        return self._line
+
+
 class Change:
     """One write as watches see it.
 
-    `object` is the state after it; for DELETED the last state, at the new version. `fields`
-    caches the selectable fields of both states by apiVersion, so that many watches with field
-    selectors compute them once.
+    `object` is the state after it; for DELETED the last state, at the new version. `fields` caches
+    the selectable fields of both states by apiVersion, and `events` what watches show of it, so
+    that many watches compute and encode once.
     """
 
     __slots__ = (
-        "_lines",
         "collection",
+        "events",
         "fields",
         "key",
         "namespace",
@@ -55,25 +72,14 @@ class Change:
         self.namespace = key.partition("/")[0]
         self.version = version
         self.previous, self.object = states
-        self._lines: dict[tuple[str, str], bytes] = {}
         self.fields: dict[str, tuple[Mapping[str, str] | None, Mapping[str, str]]] = {}
+        self.events: dict[tuple[str, str], Event] = {}
 
     def departed(self) -> Json:
-        """Return the state before this write, at this write's version: what a watch that loses the
-        object shows.
-        """
+        """Return what a watch that loses the object shows: the state before, at this version."""
         if self.type == "DELETED" or self.previous is None:
             return self.object
         return versioned(self.previous, self.version)
-
-    def line(self, type_: str, api_version: str, shape: Callable[[], Json]) -> bytes:
-        """Return the watch line of this change for watches that see it as `type_`; encoded at the
-        first call.
-        """
-        found = self._lines.get((type_, api_version))
-        if found is None:
-            found = self._lines[(type_, api_version)] = encoded_event(type_, shape())
-        return found
 
 
 def encoded_event(type_: str, object_: Json) -> bytes:

@@ -130,6 +130,9 @@ class _Labels:
         if operator in ("", ","):
             return lambda labels: key in labels
         self._next()
+        return self._comparison(key, operator)
+
+    def _comparison(self, key: str, operator: str) -> Test:
         match operator:
             case "=" | "==":
                 value = self._value()

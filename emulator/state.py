@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,9 @@ class Steps:
 class State:
     """One server's state. It has no behaviour of its own beyond looking things up."""
 
-    def __init__(self, clock: Clock, steps: Steps) -> None:
+    def __init__(self, clock: Clock, steps: Steps, seed: int | None = None) -> None:
+        # Names and uids need no secrecy, and a test may want the same ones twice.
+        self._random = random.Random(seed)  # noqa: S311
         self.clock = clock
         self.steps = steps
         self.store = Store()
@@ -61,11 +63,11 @@ class State:
 
     def uid(self) -> str:
         """Return a new uid."""
-        return str(uuid.uuid4())
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     def suffix(self) -> str:
         """Return what a generated name ends in."""
-        return "".join(secrets.choice(_ALPHABET) for _ in range(5))
+        return "".join(self._random.choices(_ALPHABET, k=5))
 
     def lookup(self, key: CollectionKey, namespace: str, name: str) -> Json | None:
         """Return a stored object, or None."""

@@ -16,7 +16,7 @@ from emulator.contracts import (
     WriteOptions,
 )
 from emulator.errors import bad_request, internal, invalid, not_found
-from emulator.kinds.kind import Kind
+from emulator.kinds.kind import Admitting, Kind
 from emulator.state import State
 
 APPLY = "application/apply-patch+yaml"
@@ -71,9 +71,8 @@ class Stations:
         if patcher is not None and not write.silent and not write.applied:
             patcher.track(write.target, old, object_, self.field_write(write))
         if old is None:
-            write.kind.admit(object_, write.caller, self._state.lookup)
-        if old is None:
-            write.kind.admit(object_, write.caller, self._state.lookup)
+            given = Admitting(write.caller, self._state.lookup, self._state.suffix)
+            write.kind.admit(object_, given)
         if admission is None or write.silent:
             return object_
         mutated = admission.mutate(self.attributes(write, old, object_), write.warnings.append)

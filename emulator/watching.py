@@ -11,12 +11,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from emulator.contracts import Json, ListOptions, Target
 from emulator.errors import expired
 from emulator.kinds.kind import Kind
-from emulator.objects import Change, Collection, encoded_event
+from emulator.objects import Change, Collection, Event
 from emulator.reads import check_list_options, parsed_version
 from emulator.selectors import Selection, selectable_fields, selection
 from emulator.state import State, collection_of
@@ -25,23 +24,6 @@ DEFAULT_TIMEOUT_SECONDS = 3600.0
 BOOKMARK_SECONDS = 60.0
 BOOKMARK_BEFORE_END_SECONDS = 2.0
 INITIAL_END = "k8s.io/initial-events-end"
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event; `encode` shares its result among watches where it can."""
-
-    type: str
-    object: Json
-    encode: Callable[[], bytes]
-
-    def line(self) -> bytes:
-        """Return the event as one JSON line."""
-        return self.encode()
-
-
-def _fresh(type_: str, object_: Json) -> Event:
-    return Event(type_, object_, lambda: encoded_event(type_, object_))
 
 
 class Watch:
@@ -86,7 +68,7 @@ class Watch:
                 self._queue.append(self._bookmark({INITIAL_END: "true"}))
         elif version and version < collection.oldest:
             text = f"too old resource version: {version} ({collection.oldest})"
-            self._queue.append(_fresh("ERROR", expired(text).status))
+            self._queue.append(Event("ERROR", expired(text).status))
             self._over = True
             return
         else:
@@ -100,7 +82,7 @@ class Watch:
         for index in collection.span(self._target.namespace):
             object_ = self._kind.convert(collection.objects[collection.keys[index]])
             if not self._selection or self._selection.matches(object_):
-                self._queue.append(_fresh("ADDED", object_))
+                self._queue.append(Event("ADDED", object_))
 
     def _hear(self, change: Change | None) -> None:
         """Take a change in; called under the store's lock. None means the collection is gone."""
@@ -123,13 +105,12 @@ class Watch:
                 return
             departed = not now
             type_ = "DELETED" if departed else "MODIFIED" if before else "ADDED"
-        kind = self._kind
-
-        def shape() -> Json:
-            return kind.convert(change.departed() if departed else change.object)
-
-        api_version = self._target.resource.api_version
-        self._queue.append(Event(type_, shape(), lambda: change.line(type_, api_version, shape)))
+        key = (type_ + ("!" if departed else ""), self._target.resource.api_version)
+        event = change.events.get(key)
+        if event is None:
+            object_ = self._kind.convert(change.departed() if departed else change.object)
+            event = change.events[key] = Event(type_, object_)
+        self._queue.append(event)
 
     def _bookmark(self, annotations: Mapping[str, str]) -> Event:
         resource = self._target.resource
@@ -137,7 +118,7 @@ class Watch:
         if annotations:
             metadata["annotations"] = dict(annotations)
         body = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
-        return _fresh("BOOKMARK", body)
+        return Event("BOOKMARK", body)
 
     def __iter__(self) -> Iterator[Event]:
         """Yield events until the watch times out, is closed, or its resource goes away."""

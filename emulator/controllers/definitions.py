@@ -8,6 +8,7 @@ it, so that whoever creates a definition can use it at once.
 from __future__ import annotations
 
 from emulator.contracts import Caller, DeleteOptions, Json, ListOptions, Target
+from emulator.controllers.worklist import Worklist
 from emulator.deletion import Deletion
 from emulator.kinds.custom import Custom
 from emulator.kinds.definitions import CLEANUP, terminate
@@ -31,7 +32,7 @@ class DefinitionController:
     def __init__(self, state: State, writes: Writes, deletion: Deletion) -> None:
         self._state, self._writes, self._deletion = state, writes, deletion
         self._resource = state.registry.find(*_COLLECTION[:1], "v1", _COLLECTION[1]).resource
-        self._dirty: dict[str, None] = {}
+        self.work = Worklist("definitions")
 
     def establish(self, name: str) -> None:
         """Accept or refuse a definition's names, say so in its status, and serve it."""
@@ -132,18 +133,15 @@ class DefinitionController:
             if change.type != "DELETED" and CLEANUP in change.object["metadata"].get(
                 "finalizers", ()
             ):
-                self._dirty[change.object["metadata"]["name"]] = None
+                self.work.add(change.object["metadata"]["name"])
         elif change.type == "DELETED":
-            self._dirty[f"{change.collection[1]}.{change.collection[0]}"] = None
+            self.work.add(f"{change.collection[1]}.{change.collection[0]}")
 
-    def act(self) -> None:
-        """Delete the instances of definitions that go, and let go those that have none left."""
-        while self._dirty:
-            name = next(iter(self._dirty))
-            del self._dirty[name]
-            definition = self._state.store.get(_COLLECTION, "", name)
-            if definition is not None and CLEANUP in definition["metadata"].get("finalizers", ()):
-                self._clean(name, definition)
+    def look(self, name: str) -> None:
+        """Delete the instances of a definition that goes, and let it go when none is left."""
+        definition = self._state.store.get(_COLLECTION, "", name)
+        if definition is not None and CLEANUP in definition["metadata"].get("finalizers", ()):
+            self._clean(name, definition)
 
     def _clean(self, name: str, definition: Json) -> None:
         spec = definition["spec"]

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emulator.contracts import Caller, DeleteOptions, Json, Target, WriteOptions
+from emulator.controllers.worklist import Worklist
 from emulator.deletion import FOREGROUND, ORPHAN, Deletion
-from emulator.errors import ApiError
 from emulator.kinds.kind import Kind
 from emulator.objects import Change
 from emulator.state import State, collection_of
@@ -44,7 +44,7 @@ class GarbageCollector:
         self._state, self._writes, self._deletion = state, writes, deletion
         self._places: dict[str, Place] = {}  # uid -> where it is
         self._dependents: dict[str, set[str]] = {}  # owner's uid -> uids
-        self._dirty: dict[str, None] = {}  # uids to look at, in the order they came up
+        self.work = Worklist("garbage")  # uids
 
     def hear(self, change: Change) -> None:
         """Keep the graph, and note whom the change concerns."""
@@ -55,36 +55,24 @@ class GarbageCollector:
             self._dependents.get(reference["uid"], set()).discard(uid)
         if change.type == "DELETED":
             self._places.pop(uid, None)
-            self._dirty.update(dict.fromkeys(sorted(self._dependents.get(uid, ()))))
+            self.work.extend(sorted(self._dependents.get(uid, ())))
             # An owner that waits for its dependents has one less.
-            self._dirty.update(dict.fromkeys(reference["uid"] for reference in before))
+            self.work.extend(reference["uid"] for reference in before)
             return
         self._places[uid] = (change.collection, metadata.get("namespace", ""), metadata["name"])
         owners = metadata.get("ownerReferences", ())
         for reference in owners:
             self._dependents.setdefault(reference["uid"], set()).add(uid)
         if owners or metadata.get("deletionTimestamp"):
-            self._dirty[uid] = None
+            self.work.add(uid)
         if metadata.get("deletionTimestamp") and FOREGROUND in metadata.get("finalizers", ()):
-            self._dirty.update(dict.fromkeys(sorted(self._dependents.get(uid, ()))))
+            self.work.extend(sorted(self._dependents.get(uid, ())))
 
-    def act(self) -> None:
-        """Look at every object that came up."""
-        while self._dirty:
-            uid = next(iter(self._dirty))
-            del self._dirty[uid]
-            found = self._object(uid)
-            if found is None:
-                continue
-            target, object_ = found
-            try:
-                self._judge(target, object_)
-            except ApiError as error:
-                if error.code not in (
-                    404,
-                    409,
-                ):  # somebody was faster: the next change brings it up again
-                    raise
+    def look(self, uid: str) -> None:
+        """Judge one object by its owners, or by its dependents when it is being deleted."""
+        found = self._object(uid)
+        if found is not None:
+            self._judge(*found)
 
     def _object(self, uid: str) -> tuple[Target, Json] | None:
         place = self._places.get(uid)

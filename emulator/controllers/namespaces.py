@@ -5,10 +5,11 @@ goes.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from emulator.contracts import Caller, DeleteOptions, Json, ListOptions, Target, WriteOptions
+from emulator.controllers.worklist import Worklist
 from emulator.deletion import Deletion
-from emulator.errors import ApiError
 from emulator.objects import Change
 from emulator.state import State, collection_of
 from emulator.writes import Writes
@@ -32,7 +33,7 @@ class NamespaceController:
 
     def __init__(self, state: State, writes: Writes, deletion: Deletion) -> None:
         self._state, self._writes, self._deletion = state, writes, deletion
-        self._dirty: dict[str, None] = {}
+        self.work = Worklist("namespaces")
         self._resource = state.registry.find("", "v1", "namespaces").resource
 
     def furnish(self, name: str, root_ca: str) -> None:
@@ -51,19 +52,16 @@ class NamespaceController:
         """Note namespaces that terminate, and what leaves them."""
         if change.collection == ("", "namespaces"):
             if change.type != "DELETED" and change.object["metadata"].get("deletionTimestamp"):
-                self._dirty[change.object["metadata"]["name"]] = None
+                self.work.add(change.object["metadata"]["name"])
         elif change.namespace:
             holder = self._state.store.get(("", "namespaces"), "", change.namespace)
             if holder is not None and holder["metadata"].get("deletionTimestamp"):
-                self._dirty[change.namespace] = None
+                self.work.add(change.namespace)
 
-    def act(self) -> None:
-        """Empty every namespace that terminates, as far as finalizers allow."""
-        while self._dirty:
-            name = next(iter(self._dirty))
-            del self._dirty[name]
-            if self._state.store.get(("", "namespaces"), "", name) is not None:
-                self._empty(name)
+    def look(self, name: str) -> None:
+        """Empty a namespace that terminates, as far as finalizers allow."""
+        if self._state.store.get(("", "namespaces"), "", name) is not None:
+            self._empty(name)
 
     def _empty(self, name: str) -> None:
         for kind in self._state.registry.kinds():
@@ -73,18 +71,12 @@ class NamespaceController:
                 )
         conditions = self._conditions(name)
         target = Target(self._resource, "", name)
-        try:
-            if all(one["status"] == "False" for one in conditions):
-                finalize = Target(self._resource, "", name, "finalize")
-                self._writes.modify(
-                    CONTROLLER, finalize, lambda held: held["spec"].pop("finalizers", None)
-                )
-            else:
-                status = Target(target.resource, "", name, "status")
-                self._writes.modify(CONTROLLER, status, lambda held: _report(held, conditions))
-        except ApiError as error:
-            if error.code != 404:
-                raise
+        if all(one["status"] == "False" for one in conditions):
+            finalize = replace(target, subresource="finalize")
+            self._writes.modify(CONTROLLER, finalize, _release)
+        else:
+            status = replace(target, subresource="status")
+            self._writes.modify(CONTROLLER, status, lambda held: _report(held, conditions))
 
     def _conditions(self, name: str) -> list[Json]:
         remaining: dict[str, int] = {}
@@ -172,3 +164,7 @@ def _report(namespace: Json, conditions: list[Json]) -> None:
         if known is not None and known["message"] == condition["message"]:
             condition["lastTransitionTime"] = known["lastTransitionTime"]
     namespace["status"]["conditions"] = conditions
+
+
+def _release(namespace: Json) -> None:
+    namespace["spec"].pop("finalizers", None)

@@ -92,6 +92,7 @@ GROUPS: dict[str, tuple[R, ...]] = {
         R("events", "Event", "ev", columns=columns.EVENTS, rules=CoreEvents,
           profile=Profile(fields=_EVENT_FIELDS)),
         R("namespaces", "Namespace", "ns", namespaced=False, subresources="status finalize",
+          verbs=_USUAL.replace("deletecollection ", ""),
           columns=columns.NAMESPACES, rules=Namespaces,
           profile=Profile(returns_deleted=True, namer=metadata.label_faults,
                           fields={"status.phase": "status.phase"})),

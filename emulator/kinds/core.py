@@ -7,10 +7,10 @@ import hashlib
 import ipaddress
 from collections.abc import Iterator
 
-from emulator.contracts import Caller, Json, copied
+from emulator.contracts import Json, copied
 from emulator.errors import Cause, invalid_value, not_supported, required
 from emulator.kinds.builtin import Builtin, immutable_data
-from emulator.kinds.kind import Lookup
+from emulator.kinds.kind import Admitting
 
 _NODE_STATUS: Json = {
     "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
@@ -90,7 +90,7 @@ class Nodes(Builtin):
             for moment in ("lastHeartbeatTime", "lastTransitionTime"):
                 condition.setdefault(moment, None)
 
-    def admit(self, object_: Json, caller: Caller, lookup: Lookup) -> None:
+    def admit(self, object_: Json, given: Admitting) -> None:
         """Keep Pods off a new node until somebody reports it ready."""
         taints = object_["spec"].setdefault("taints", [])
         key = "node.kubernetes.io/not-ready"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from emulator.contracts import Caller, Json, Resource
+from emulator.contracts import Json, Resource
 from emulator.errors import (
     INCOMPLETE,
     ApiError,
@@ -20,7 +20,7 @@ from emulator.errors import (
 from emulator.kinds import metadata, structural, typed, validation
 from emulator.kinds.columns import CREATED_TEXT, NAME, age
 from emulator.kinds.jsonpath import Path
-from emulator.kinds.kind import Column, Kind, Lookup
+from emulator.kinds.kind import Admitting, Column, Kind
 from emulator.kinds.rules import Rules
 
 _BLOCKING = frozenset(
@@ -123,7 +123,7 @@ class Custom(Kind):
         """Apply the schema's defaults."""
         structural.default(self._schema, object_)
 
-    def admit(self, object_: Json, caller: Caller, lookup: Lookup) -> None:
+    def admit(self, object_: Json, given: Admitting) -> None:
         """Refuse new objects of a kind that is being deleted. Raises ApiError 403."""
         if self._terminating:
             text = "create not allowed while custom resource definition is terminating"

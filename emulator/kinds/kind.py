@@ -17,6 +17,15 @@ Lookup = Callable[[tuple[str, str], str, str], Json | None]
 
 
 @dataclass(frozen=True, slots=True)
+class Admitting:
+    """What a kind's own admission may use: the caller, other objects, and random suffixes."""
+
+    caller: Caller
+    lookup: Lookup
+    suffix: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One printer column: `cell` returns what stands in it for one object at a time (seconds since
     the epoch).
@@ -74,7 +83,7 @@ class Kind(abc.ABC):
     def fill(self, object_: Json) -> None:
         """Apply defaults in place."""
 
-    def admit(self, object_: Json, caller: Caller, lookup: Lookup) -> None:  # noqa: B027 - most kinds have none
+    def admit(self, object_: Json, given: Admitting) -> None:  # noqa: B027 - most kinds have none
         """Do on create what the server's own admission plugins do. Raises ApiError."""
 
     def begin(self, object_: Json) -> None:

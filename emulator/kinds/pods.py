@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from emulator.contracts import Caller, Json, Resource, copied
+from emulator.contracts import Json, Resource, copied
 from emulator.errors import (
     Cause,
     duplicate,
@@ -18,9 +17,8 @@ from emulator.errors import (
     required,
 )
 from emulator.kinds.builtin import Builtin
-from emulator.kinds.kind import Lookup
+from emulator.kinds.kind import Admitting
 
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _ACCOUNT_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOLERATION_SECONDS = 300
 _IMMUTABLE = (
@@ -29,11 +27,6 @@ _IMMUTABLE = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-
-
-def random_suffix() -> str:
-    """Return five characters as the server appends them to generated names."""
-    return "".join(secrets.choice(_ALPHABET) for _ in range(5))
 
 
 class Pods(Builtin):
@@ -54,17 +47,17 @@ class Pods(Builtin):
             for name, amount in resources.get("limits", {}).items():
                 resources.setdefault("requests", {}).setdefault(name, amount)
 
-    def admit(self, object_: Json, caller: Caller, lookup: Lookup) -> None:
+    def admit(self, object_: Json, given: Admitting) -> None:
         """Give the Pod its account, its account's token, its priority and its tolerations. Raises
         ApiError 403.
         """
         spec = object_["spec"]
-        _account(self.resource, object_, lookup)
+        _account(self.resource, object_, given)
         _tolerate(spec)
         priority = 0
         name = spec.get("priorityClassName")
         if name:
-            found = lookup(("scheduling.k8s.io", "priorityclasses"), "", name)
+            found = given.lookup(("scheduling.k8s.io", "priorityclasses"), "", name)
             if found is None:
                 text = f"no PriorityClass with name {name} was found"
                 raise forbidden(self.resource, object_["metadata"].get("name", ""), text)
@@ -119,12 +112,12 @@ class Pods(Builtin):
             )
 
 
-def _account(resource: Resource, object_: Json, lookup: Lookup) -> None:
+def _account(resource: Resource, object_: Json, given: Admitting) -> None:
     spec, metadata = object_["spec"], object_["metadata"]
     name = spec.get("serviceAccountName") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = name
     namespace = metadata.get("namespace", "")
-    account = lookup(("", "serviceaccounts"), namespace, name)
+    account = given.lookup(("", "serviceaccounts"), namespace, name)
     if account is None:
         text = (
             f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not '
@@ -137,11 +130,10 @@ def _account(resource: Resource, object_: Json, lookup: Lookup) -> None:
         "automountServiceAccountToken", account.get("automountServiceAccountToken", True)
     )
     if wanted:
-        _mount_token(spec)
+        _mount_token(spec, f"kube-api-access-{given.suffix()}")
 
 
-def _mount_token(spec: Json) -> None:
-    volume = f"kube-api-access-{random_suffix()}"
+def _mount_token(spec: Json, volume: str) -> None:
     mounted = False
     for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
         mounts = container.setdefault("volumeMounts", [])

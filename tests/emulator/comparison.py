@@ -19,9 +19,10 @@ _UID = re.compile(r"<uid-\d+>")
 _GENERATED = re.compile(r"^(gen-|kube-api-access-)([a-z0-9]{5})$")
 _AGE = re.compile(r"^\d+[smhdy](\d+[smh])?$")
 _ADDRESS = re.compile(r"^\d+\.\d+\.\d+\.\d+$")
-_TIMES = {
+_SHAPES = {
     "<timestamp>": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
     "<timestamp-micro>": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"),
+    "<pem>": re.compile(r"-----BEGIN [A-Z ]+-----"),
 }
 _ANY_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NUMBERS = re.compile(
@@ -72,15 +73,13 @@ class Bindings:
 
     # what is compared
 
-    def uid(self, recorded: str, ours: Any) -> bool:
+    def uid(self, recorded: str, ours: str) -> bool:
         """Bind a recorded uid to ours, or say whether it is bound to it."""
-        if not isinstance(ours, str) or not _ANY_UID.fullmatch(ours):
-            return False
-        return self._bound(self._uids, recorded, ours)
+        return _ANY_UID.fullmatch(ours) is not None and self._bound(self._uids, recorded, ours)
 
-    def version(self, recorded: str, ours: Any) -> bool:
+    def version(self, recorded: str, ours: str) -> bool:
         """Bind a recorded version to ours, or say whether it is bound to it."""
-        if recorded in ("", "0") or not isinstance(ours, str):
+        if recorded in ("", "0"):
             return recorded == ours
         return self._bound(self._versions, recorded, ours)
 
@@ -92,22 +91,33 @@ class Bindings:
         table[recorded] = ours
         return True
 
-    def text(self, recorded: str, ours: str) -> bool:
-        """Say whether two sentences or names are the same, but for uids, versions and times."""
+    def same(self, recorded: str, ours: str, key: str) -> bool:
+        """Say whether two texts are the same, but for uids, versions, times and addresses."""
+        if key == "resourceVersion":
+            return self.version(recorded, ours)
+        if _UID.fullmatch(recorded):
+            return self.uid(recorded, ours)
+        if recorded in _SHAPES:
+            return _SHAPES[recorded].match(ours) is not None
         if recorded.endswith("m...") and ours.startswith(recorded.removesuffix("...")):
             return True  # the recording shortened it
-        return self._plain(recorded) == self._plain(ours)
+        return bool(self.plain(recorded) == self.plain(ours))
 
-    def _plain(self, text: str) -> Any:
+    def unbound(self, text: str) -> str:
+        """Return a text of ours with recorded placeholders for our uids."""
         for placeholder, ours in self._uids.items():
             text = text.replace(ours, placeholder)
-        text = _GENERATED.sub(r"\1xxxxx", text)
+        return text
+
+    def plain(self, text: str) -> Any:
+        """Return what is left of a text without what differs between servers."""
+        text = _GENERATED.sub(r"\1xxxxx", self.unbound(text))
         text = _NUMBERS.sub(r"\1N", text)
-        for placeholder, pattern in _TIMES.items():
+        for placeholder, pattern in _SHAPES.items():
             text = pattern.sub(placeholder, text)
         text = _ADDRESS.sub("<address>", _AGE.sub("<age>", text))
         found = _MIXED.search(text)
-        # Several faults come in the order of a Go map: none.
+        # Several faults come in the order of a Go map, which is none.
         return (text[: found.start()], sorted(found[1].split(", "))) if found else text
 
 
@@ -122,76 +132,67 @@ def read_token(token: str) -> dict[str, Any] | None:
 
 def differences(recorded: Any, ours: Any, bindings: Bindings) -> list[str]:
     """Return one line for each place where two answers differ."""
-    return list(_differences(recorded, ours, "", bindings))
+    return list(_Comparison(bindings).lines(recorded, ours, ""))
 
 
-def _differences(recorded: Any, ours: Any, path: str, bindings: Bindings) -> Iterator[str]:
-    key = path.rpartition(".")[2]
-    if isinstance(recorded, dict) and isinstance(ours, dict):
-        yield from _compared(recorded, ours, path, bindings)
-    elif isinstance(recorded, list) and isinstance(ours, list):
-        if key in ("causes", "managedFields"):
-            recorded, ours = (
-                sorted(one, key=lambda held: _order(held, bindings)) for one in (recorded, ours)
-            )
+class _Comparison:
+    """Walks two values together."""
+
+    def __init__(self, bindings: Bindings) -> None:
+        self._bindings = bindings
+
+    def lines(self, recorded: Any, ours: Any, path: str) -> Iterator[str]:
+        """Yield a line for each difference at or below a path."""
+        if isinstance(recorded, dict) and isinstance(ours, dict):
+            yield from self._objects(recorded, ours, path)
+        elif isinstance(recorded, list) and isinstance(ours, list):
+            yield from self._lists(recorded, ours, path)
+        elif not self._same(recorded, ours, path.rpartition(".")[2]):
+            yield f"{path}: recorded {_short(recorded)}, got {_short(ours)}"
+
+    def _lists(self, recorded: list[Any], ours: list[Any], path: str) -> Iterator[str]:
+        if path.rpartition(".")[2] in ("causes", "managedFields"):
+            # These come in the order of a Go map, which is none.
+            recorded, ours = sorted(recorded, key=self._order), sorted(ours, key=self._order)
         if len(recorded) != len(ours):
-            yield f"{path}: recorded {len(recorded)} of {_short(recorded)}, got {len(ours)}: {_short(ours)}"
+            counts = f"recorded {len(recorded)}, got {len(ours)}"
+            yield f"{path}: {counts}: {_short(recorded)} and {_short(ours)}"
         for index, (left, right) in enumerate(zip(recorded, ours, strict=False)):
-            yield from _differences(left, right, f"{path}[{index}]", bindings)
-    elif not _same(recorded, ours, key, bindings):
-        yield f"{path}: recorded {_short(recorded)}, got {_short(ours)}"
+            yield from self.lines(left, right, f"{path}[{index}]")
 
+    def _order(self, value: Any) -> str:
+        return str(self._bindings.plain(json.dumps(value, sort_keys=True)))
 
-def _order(value: Any, bindings: Bindings) -> str:
-    text = json.dumps(value, sort_keys=True)
-    return str(bindings._plain(text))
+    def _objects(self, recorded: Any, ours: Any, path: str) -> Iterator[str]:
+        ours = {self._bindings.unbound(name): held for name, held in ours.items()}
+        for name in sorted({*recorded, *ours}):
+            where = f"{path}.{name}"
+            if name not in ours:
+                yield f"{where}: recorded {_short(recorded[name])}, got nothing"
+            elif name not in recorded:
+                yield f"{where}: recorded nothing, got {_short(ours[name])}"
+            else:
+                yield from self.lines(recorded[name], ours[name], where)
 
+    def _same(self, recorded: Any, ours: Any, key: str) -> bool:
+        if isinstance(recorded, float) and isinstance(ours, float):
+            return ours <= recorded  # how long something took
+        if not isinstance(recorded, str):
+            return type(recorded) is type(ours) and bool(recorded == ours)
+        if not isinstance(ours, str):
+            return False
+        if key == "continue":
+            return self._same_token(recorded, ours)
+        return self._bindings.same(recorded, ours, key)
 
-def _compared(recorded: Any, ours: Any, path: str, bindings: Bindings) -> Iterator[str]:
-    ours = {_keyed(name, bindings): held for name, held in ours.items()}
-    for name in sorted({*recorded, *ours}):
-        where = f"{path}.{name}"
-        if name not in ours:
-            yield f"{where}: recorded {_short(recorded[name])}, got nothing"
-        elif name not in recorded:
-            yield f"{where}: recorded nothing, got {_short(ours[name])}"
-        else:
-            yield from _differences(recorded[name], ours[name], where, bindings)
-
-
-def _keyed(name: str, bindings: Bindings) -> str:
-    for placeholder, ours in bindings._uids.items():
-        name = name.replace(ours, placeholder)
-    return name
-
-
-def _same(recorded: Any, ours: Any, key: str, bindings: Bindings) -> bool:
-    if isinstance(recorded, float) and isinstance(ours, float):
-        return ours <= recorded  # how long something took
-    if recorded == "<pem>":
-        return str(ours).startswith("-----BEGIN ")
-    if not isinstance(recorded, str):
-        return bool(recorded == ours) and isinstance(recorded, bool) == isinstance(ours, bool)
-    if key == "resourceVersion":
-        return bindings.version(recorded, ours)
-    if _UID.fullmatch(recorded):
-        return bindings.uid(recorded, ours)
-    if not isinstance(ours, str):
-        return False
-    if recorded in _TIMES:
-        return bool(_TIMES[recorded].fullmatch(ours))
-    if key == "continue":
-        return _same_token(recorded, ours, bindings)
-    return bindings.text(recorded, ours)
-
-
-def _same_token(recorded: str, ours: str, bindings: Bindings) -> bool:
-    left, right = read_token(recorded), read_token(ours)
-    if left is None or right is None:
-        return recorded == ours
-    versions = (str(left.pop("rv")), str(right.pop("rv")))
-    same = versions[0] == versions[1] if versions[0] == "-1" else bindings.version(*versions)
-    return same and left == right
+    def _same_token(self, recorded: str, ours: str) -> bool:
+        left, right = read_token(recorded), read_token(ours)
+        if left is None or right is None:
+            return recorded == ours
+        versions = (str(left.pop("rv")), str(right.pop("rv")))
+        if versions[0] == "-1":
+            return versions[1] == "-1" and left == right
+        return self._bindings.version(*versions) and left == right
 
 
 def _short(value: Any) -> str:
