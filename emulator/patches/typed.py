@@ -89,6 +89,8 @@ def compare(before: Any, after: Any, shape: Shape) -> Comparison:
 
 
 def _compare(before: Any, after: Any, shape: Shape, path: Path, result: Comparison) -> None:
+    if before == after:
+        return  # most of an object is as it was: this is what makes small changes cheap
     old = _parts(before, shape) if before is not ABSENT else {}
     new = _parts(after, shape) if after is not ABSENT else {}
     # A container against null, or two empty ones, is compared as one value: so is whatever has no
