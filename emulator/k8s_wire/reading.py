@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,11 +17,30 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from emulator.contracts import Json
 from emulator.errors import bad_request, failure
-from emulator.k8s_wire import kubernetes_pb2
+from emulator.k8s_wire import kubernetes_pb2, workloads_pb2
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
-_ZERO_IS_ABSENT = frozenset({"count", "generation"})
+# Members that Go always writes, and that JSON leaves out when they are zero or false.
+_ZERO_IS_ABSENT = frozenset(
+    {
+        "count",
+        "generation",
+        "globalDefault",
+        "healthCheckNodePort",
+        "hostIPC",
+        "hostNetwork",
+        "hostPID",
+        "hostPort",
+        "minReadySeconds",
+        "nodePort",
+        "paused",
+        "publishNotReadyAddresses",
+        "stdin",
+        "stdinOnce",
+        "tty",
+    }
+)
 _VERSIONS: dict[str, tuple[str, ...]] = {
     "v1": (
         "Binding",
@@ -29,8 +49,10 @@ _VERSIONS: dict[str, tuple[str, ...]] = {
         "Event",
         "Namespace",
         "Secret",
+        "Service",
         "ServiceAccount",
     ),
+    "apps/v1": ("Deployment",),
     "authentication.k8s.io/v1": ("SelfSubjectReview", "TokenRequest", "TokenReview"),
     "authorization.k8s.io/v1": (
         "LocalSubjectAccessReview",
@@ -38,10 +60,12 @@ _VERSIONS: dict[str, tuple[str, ...]] = {
         "SelfSubjectRulesReview",
         "SubjectAccessReview",
     ),
+    "batch/v1": ("CronJob", "Job"),
     "coordination.k8s.io/v1": ("Lease",),
     "meta.k8s.io/v1": ("DeleteOptions",),
-    "policy/v1": ("Eviction",),
+    "policy/v1": ("Eviction", "PodDisruptionBudget"),
     "rbac.authorization.k8s.io/v1": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    "scheduling.k8s.io/v1": ("PriorityClass",),
 }
 
 
@@ -64,7 +88,8 @@ def decode(body: bytes) -> Json:
                 "UnsupportedMediaType",
                 f"the emulator does not read {api_version} {kind} as protobuf: send it as JSON",
             )
-        message = getattr(kubernetes_pb2, kind)()
+        declared = kubernetes_pb2 if hasattr(kubernetes_pb2, kind) else workloads_pb2
+        message = getattr(declared, kind)()
         message.ParseFromString(unknown.raw)
     except DecodeError as fault:
         raise bad_request(f"the body is not Kubernetes protobuf: {fault}") from None
@@ -126,21 +151,37 @@ def _value(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if not isinstance(value, Message):
         return value
-    kind = value.DESCRIPTOR.name
-    if kind in {"Time", "MicroTime"}:
-        return _time(value, micro=kind == "MicroTime")
-    if kind == "FieldsV1":
-        raw: bytes = value.Raw  # type: ignore[attr-defined]  # the descriptor's name says what it is
-        return json.loads(raw) if raw else None
-    if kind == "ExtraValue":
-        return list(value.items)  # type: ignore[attr-defined]  # the same
-    return _object(value)
+    read = _SPECIAL.get(value.DESCRIPTOR.name, _object)
+    return read(value)
 
 
-def _time(value: Any, *, micro: bool) -> str | None:
+def _time(value: Any) -> str | None:
     """Return a time as JSON writes it; the zero time, which has no fields, is none."""
     if not value.ListFields():
         return None
-    moment = datetime.fromtimestamp(value.seconds, UTC)
-    fraction = f".{value.nanos // 1000:06}" if micro else ""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+    return f"{datetime.fromtimestamp(value.seconds, UTC):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def _micro_time(value: Any) -> str | None:
+    whole = _time(value)
+    return f"{whole[:-1]}.{value.nanos // 1000:06}Z" if whole else None
+
+
+def _fields(value: Any) -> Any:
+    return json.loads(value.Raw) if value.Raw else None
+
+
+def _number_or_text(value: Any) -> int | str:
+    found: int | str = value.strVal if value.type else value.intVal
+    return found
+
+
+_SPECIAL: dict[str, Callable[[Any], Any]] = {
+    "ExtraValue": lambda value: list(value.items),
+    "FieldsV1": _fields,
+    "IntOrString": _number_or_text,
+    "MicroTime": _micro_time,
+    "Quantity": lambda value: value.string,
+    "Time": _time,
+}
+"""Messages whose JSON is no object of their members."""

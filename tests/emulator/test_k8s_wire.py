@@ -103,7 +103,7 @@ def test_a_field_that_is_not_known_is_refused() -> None:
     [
         (b"{}", 400),
         (b"k8s\x00\xff\xff\xff", 400),
-        (wrapped("apps/v1", "Deployment", kubernetes_pb2.Namespace()), 415),
+        (wrapped("apps/v1", "ReplicaSet", kubernetes_pb2.Namespace()), 415),
         (wrapped("v2", "ConfigMap", kubernetes_pb2.ConfigMap()), 415),
     ],
 )

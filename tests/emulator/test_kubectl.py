@@ -329,6 +329,50 @@ def test_what_kubectl_creates_as_protobuf(kubectl: Kubectl) -> None:
     kubectl.run("delete namespace t9")
 
 
+@pytest.mark.parametrize(
+    "what",
+    [
+        "deployment web --image=i --port=80 --replicas=2 -- /bin/sh -c true",
+        "job once --image=i -- true",
+        "cronjob often --image=i --schedule=*/5",
+        "service clusterip web --tcp=80:8080",
+        "service nodeport web --tcp=80 --node-port=30080",
+        "service externalname web --external-name=example.com",
+        "poddisruptionbudget web --selector=app=web --min-available=50%",
+        "priorityclass high --value=1000",
+    ],
+)
+def test_what_is_created_is_what_was_meant(kubectl: Kubectl, what: str) -> None:
+    """What the server reads from protobuf is what kubectl prints of its own object."""
+    kind = what.partition(" ")[0]
+    place = "" if kind == "priorityclass" else " -n t1"
+    create, dashes, command = what.partition(" --")
+    create = f"create {create}{place}"
+    rest = f"{dashes}{command}"
+    meant = json.loads(kubectl.run(f"{create} --dry-run=client -o json{rest}"))
+    read = json.loads(kubectl.run(f"{create} --dry-run=server -o json{rest}"))
+    assert _covered(_plain(meant), read)
+
+
+def _plain(value: Json) -> Json:
+    """Return an object without what stands for nothing: nulls, empty maps and the status."""
+    cleaned = {}
+    for key, held in value.items():
+        kept = _plain(held) if isinstance(held, dict) else held
+        if kept not in (None, {}) and key != "status":
+            cleaned[key] = kept
+    return cleaned
+
+
+def _covered(wanted: object, found: object) -> bool:
+    """Say whether everything wanted is in what was found, which has defaults beside it."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return all(_covered(value, found.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(map(_covered, wanted, found))
+    return wanted in (found, {})
+
+
 def test_health(kubectl: Kubectl) -> None:
     """The health endpoints answer raw requests."""
     assert kubectl.run("get --raw /readyz") == "ok"
