@@ -130,20 +130,21 @@ class Attempts:
         thread.start()
 
     def _run(self, attempt: Attempt) -> None:
-        digest, around = attempt.digest, self._around
-        around.collector.begin(digest)
+        digest, collector = attempt.digest, self._around.collector
+        collector.begin(digest)
         self._changed()
         fault = self._outcome(attempt)
+        collector.end(digest)
         with self._moved:
             try:
                 if not self._stopping:
                     self._conclude(attempt, fault)
             except HostFault as failure:
                 _log.error("outcome not written: digest=%s detail=%s", digest, failure.detail)
-            around.collector.end(digest)
-            del self._running[digest]
-            self._threads.discard(threading.current_thread())
-            self._moved.notify_all()
+            finally:
+                del self._running[digest]
+                self._threads.discard(threading.current_thread())
+                self._moved.notify_all()
         self._changed()
 
     def _outcome(self, attempt: Attempt) -> AttemptFault | None:

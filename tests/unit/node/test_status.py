@@ -8,7 +8,8 @@ from gpustack_delivery.errors import AttemptFault, ConfigurationFault, Conflict,
 from gpustack_delivery.vocabulary.node_store import ByteSource
 from gpustack_delivery.vocabulary.resources import NODE_MODEL_STORES
 from tests.unit.fakes import eventually
-from tests.unit.node.stage import FILES, NODE, Stage, manifest_of
+from tests.unit.node.fake_hub import manifest_of
+from tests.unit.node.stage import FILES, NODE, Stage
 
 SIZE = sum(map(len, FILES.values()))
 
