@@ -58,6 +58,7 @@ class Hub(ABC):
             clock, lifetime_seconds=_URL_LIFETIME_SECONDS, range_from_bytes=_RANGE_FROM_BYTES
         )
         self._lock = threading.Lock()
+        self._turning = threading.Lock()  # a start waits for the stop before it
         self._repositories: dict[str, Repository] = {}
         self._users: dict[str, str] = {}
         self._authority = authority
@@ -129,21 +130,23 @@ class Hub(ABC):
 
     def start(self) -> Self:
         """Listen, on the ports of the last time if there was one."""
-        self.faults.gate.shut = True
-        self._cdn.start()
-        try:
-            self._hub.start()
-        except OSError:
-            self._cdn.stop()
-            raise
+        with self._turning:
+            self.faults.gate.shut = True
+            self._cdn.start()
+            try:
+                self._hub.start()
+            except OSError:
+                self._cdn.stop()
+                raise
         return self
 
     def stop(self) -> None:
         """Cut what is under way and refuse connections; `start` takes up again."""
-        self.faults.gate.shut = False
-        self.faults.release()
-        self._hub.stop(drain_seconds=0.0)
-        self._cdn.stop(drain_seconds=0.0)
+        with self._turning:
+            self.faults.gate.shut = False
+            self.faults.release()
+            self._hub.stop(drain_seconds=0.0)
+            self._cdn.stop(drain_seconds=0.0)
 
     def stop_content_host(self) -> None:
         """Refuse connections to the content host alone; `start_content_host` takes up again."""

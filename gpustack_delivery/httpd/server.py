@@ -95,6 +95,8 @@ class Server:
     def stop(self, drain_seconds: float = 5.0) -> None:
         """Stop listening, end idle connections and live bodies, and give the others time to finish.
 
+        A handler may call it: its own connection is cut.
+
         Args:
             drain_seconds: after this, connections are cut.
         """
@@ -113,7 +115,8 @@ class Server:
             if thread.is_alive():
                 connection.cut()
         _join(connections.values(), _CUT_SECONDS)
-        stuck = [thread.name for thread in connections.values() if thread.is_alive()]
+        others = set(connections.values()) - {threading.current_thread()}
+        stuck = [thread.name for thread in others if thread.is_alive()]
         if stuck:
             _log.warning("%s stopped while its handler was still busy in %s", self._name, stuck)
         lobby.close()
@@ -167,4 +170,5 @@ class Server:
 def _join(threads: Iterable[threading.Thread], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))

@@ -126,10 +126,12 @@ def transmit(sock: socket.socket, response: Response, framed: Frame, tally: Tall
     elif isinstance(body, bytes):
         _send_bytes(sock, framed.head, body, tally)
     elif isinstance(body, FileSlice):
-        sock.sendall(framed.head)
         if isinstance(sock, ssl.SSLSocket):
+            sock.sendall(framed.head)
             _copy_file(sock, body, tally)
         else:
+            # The kernel holds the head back until the file's first bytes are behind it.
+            sock.sendall(framed.head, socket.MSG_MORE if body.length else 0)
             _sendfile(sock, body, tally)
     elif callable(body):
         raise TypeError("a takeover answers for itself")

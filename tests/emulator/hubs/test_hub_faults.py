@@ -198,6 +198,16 @@ def test_something_happens_in_between(hub: HuggingFaceHub) -> None:
     assert rule.hits == 1
 
 
+def test_hub_goes_down_while_it_answers(hub: HuggingFaceHub) -> None:
+    """The hub is gone within a request, which is never answered, and comes back."""
+    url = tree_url(hub)
+    hub.faults.add(After(hub.stop), at="tree", times=1)
+    with pytest.raises(OSError, match=r"closed connection|reset"):
+        ask(url)
+    hub.start()
+    assert ask(url).status == 200
+
+
 def test_expired_url(hub: HuggingFaceHub) -> None:
     """The content host refuses a signed URL whose time is up."""
     url = content_url(hub)

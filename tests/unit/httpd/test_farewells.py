@@ -177,6 +177,21 @@ def test_stop_cuts_what_does_not_end(serve: Serve, caplog: pytest.LogCaptureFixt
                 thread.join(PATIENCE_SECONDS)
 
 
+def test_handler_may_stop_its_server(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """A server that is stopped by one of its own requests ends, and cuts that request off."""
+    servers: list[Server] = []
+
+    def handler(_: Request) -> Response:
+        servers[0].stop(drain_seconds=0.0)
+        return Response(200, [], b"too late")
+
+    servers.append(serve(handler))
+    with socket.create_connection(("127.0.0.1", servers[0].port), PATIENCE_SECONDS) as sock:
+        sock.sendall(GET)
+        assert hear(sock) == b""
+    assert not caplog.records
+
+
 def test_server_starts_again_on_its_port(serve: Serve, talk: Talk) -> None:
     """A stopped server may be started again, and is found where it was."""
     server = serve()
