@@ -40,7 +40,7 @@ class Selection:
         if not self.fields:
             return True
         if fields is None:
-            fields = selectable_fields(self.kind, object_)
+            fields = selectable_fields(self.kind, self.kind.convert(object_))
         return all((fields.get(name, "") == value) is equal for name, value, equal in self.fields)
 
     @property
