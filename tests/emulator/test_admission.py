@@ -1,136 +1,28 @@
-"""Admission webhooks over real HTTPS: what they are sent, and what their answers do to a write."""
+"""Admission webhooks over real HTTPS: what they are sent, and what their answers do."""
 
 from __future__ import annotations
 
 import base64
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from emulator.admission import Chain, NodeRestriction, Webhooks
 from emulator.admission.matching import selects
-from emulator.api import Api, Steps
-from emulator.client import Client
-from emulator.clock import ManualClock
-from emulator.contracts import Caller, DeleteOptions, Json, Target, WriteOptions
+from emulator.contracts import Caller, Json, Target, WriteOptions
 from emulator.errors import ApiError
-from emulator.patches import FieldPatcher
-from gpustack_delivery.httpd import Request, Response, Server
-from gpustack_delivery.httpd.certificates import Authority, server_context
-
-NAME = "check.rig.example.io"
-NODE_A = Caller("system:node:node-a", ("system:nodes", "system:authenticated"))
-Answer = Callable[[Json], Json]
-
-
-class Hook:
-    """A webhook server: keeps what it is sent, and answers as it is told."""
-
-    def __init__(self, authority: Authority, hosts: tuple[str, ...] = ("127.0.0.1",)) -> None:
-        self.requests: list[Request] = []
-        self.answer: Answer = lambda _: {"allowed": True}
-        self.raw: Response | None = None
-        self.wait_for: threading.Event | None = None
-        self.server = Server(
-            self._handle, name="hook", tls=server_context(authority.issue("hook", list(hosts)))
-        )
-        self.server.start()
-
-    def _handle(self, request: Request) -> Response:
-        self.requests.append(request)
-        if self.wait_for is not None:
-            self.wait_for.wait(30)
-        if self.raw is not None:
-            return self.raw
-        review = json.loads(request.body)
-        response = {"uid": review["request"]["uid"], **self.answer(review["request"])}
-        body = {
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "response": response,
-        }
-        headers = [("Content-Type", "application/json")]
-        return Response(200, headers, json.dumps(body).encode())
-
-    @property
-    def reviews(self) -> list[Json]:
-        """Return the `request` of every review so far."""
-        return [json.loads(request.body)["request"] for request in self.requests]
-
-
-class Rig:
-    """An API with webhooks, and one hook server for them."""
-
-    def __init__(self) -> None:
-        self.authority = Authority("test")
-        self.hook = Hook(self.authority)
-        self.webhooks, self.restriction = Webhooks(), NodeRestriction()
-        admission = Chain(self.restriction, self.webhooks)
-        self.api = Api(ManualClock(), Steps(admission=admission, patcher=FieldPatcher()))
-        self.webhooks.bind(self.api.store, self.api)
-        self.restriction.bind(self.api.store)
-        self.client = Client(self.api)
-        self.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "t1"}})
-
-    def close(self) -> None:
-        """Stop the server and the API."""
-        if self.hook.wait_for is not None:
-            self.hook.wait_for.set()
-        self.hook.server.stop()
-        self.api.close()
-
-    def client_config(self, path: str = "/check", **changed: Any) -> Json:
-        """Return a webhook's clientConfig for the hook server."""
-        bundle = base64.b64encode(self.authority.certificate_pem.encode()).decode()
-        return {"url": f"{self.hook.server.url}{path}", "caBundle": bundle, **changed}
-
-    def configure(self, kind: str = "Validating", name: str = "rig-wh", **changed: Any) -> None:
-        """Register a webhook for ConfigMaps."""
-        rule = {
-            "apiGroups": [""],
-            "apiVersions": ["v1"],
-            "operations": ["CREATE", "UPDATE", "DELETE"],
-            "resources": ["configmaps"],
-            "scope": "*",
-        }
-        webhook: Json = {
-            "name": NAME,
-            "rules": [rule],
-            "clientConfig": self.client_config(),
-            "sideEffects": "None",
-            "failurePolicy": "Fail",
-            "admissionReviewVersions": ["v1"],
-            "timeoutSeconds": 5,
-        }
-        self.client.create(
-            {
-                "apiVersion": "admissionregistration.k8s.io/v1",
-                "kind": f"{kind}WebhookConfiguration",
-                "metadata": {"name": name},
-                "webhooks": [webhook | changed],
-            }
-        )
-
-    def create(self, name: str = "a", caller: Caller | None = None, **metadata: Any) -> Json:
-        """Create a ConfigMap."""
-        client = self.client if caller is None else self.client.as_caller(caller)
-        return client.create(config_map(name, **metadata))
-
-
-def config_map(name: str, **metadata: Any) -> Json:
-    """Return a ConfigMap of the test namespace."""
-    metadata = {"name": name, "namespace": "t1", **metadata}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": "v"}}
+from gpustack_delivery.httpd import Response
+from gpustack_delivery.httpd.certificates import Authority
+from tests.emulator.hooked_api import NAME, Hook, Rig, config_map, hooked_api
 
 
 @pytest.fixture(name="rig")
 def _rig() -> Iterator[Rig]:
-    made = Rig()
-    yield made
-    made.close()
+    """An API with a webhook server."""
+    with hooked_api() as made:
+        yield made
 
 
 def test_what_a_webhook_is_sent(rig: Rig) -> None:
@@ -403,126 +295,3 @@ def test_label_expressions(operator: str, values: list[str], *, matches: bool) -
     """Each operator of a label selector."""
     requirement = {"key": "a", "operator": operator, "values": values}
     assert selects({"matchExpressions": [requirement]}, {"a": "1"}) is matches
-
-
-def patch_of(*operations: Json) -> Json:
-    """Return a mutating answer."""
-    encoded = base64.b64encode(json.dumps(operations).encode()).decode()
-    return {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
-
-
-def test_mutation(rig: Rig) -> None:
-    """A mutating webhook changes the object; nobody owns what it wrote."""
-    label = {"op": "add", "path": "/metadata/labels", "value": {"mutated": "yes"}}
-    rig.hook.answer = lambda _: patch_of(label)
-    rig.configure("Mutating")
-    created = rig.create()
-    assert created["metadata"]["labels"] == {"mutated": "yes"}
-    assert all(
-        "f:metadata" not in entry["fieldsV1"] for entry in created["metadata"]["managedFields"]
-    )
-
-
-def test_a_webhook_is_asked_again_after_others_changed_the_object(rig: Rig) -> None:
-    """reinvocationPolicy IfNeeded asks once more when a later webhook changed something."""
-    value = {"op": "add", "path": "/data/late", "value": "yes"}
-    last = rig.client_config("/late")
-
-    def answer(request: Json) -> Json:
-        late = len(rig.hook.requests) == 2
-        return patch_of(value) if late else {"allowed": True}
-
-    rig.hook.answer = answer
-    rig.configure("Mutating", "a-first", reinvocationPolicy="IfNeeded")
-    rig.configure("Mutating", "b-second", clientConfig=last)
-    rig.create()
-    paths = [request.path for request in rig.hook.requests]
-    assert paths == ["/check", "/late", "/check"]
-    assert rig.hook.reviews[2]["object"]["data"] == {"k": "v", "late": "yes"}
-
-
-def test_a_patch_that_does_not_fit(rig: Rig) -> None:
-    """A patch that cannot be applied is the server's own failure."""
-    rig.hook.answer = lambda _: patch_of({"op": "remove", "path": "/nowhere"})
-    rig.configure("Mutating")
-    with pytest.raises(ApiError) as caught:
-        rig.create()
-    assert caught.value.code == 500
-
-
-def test_dry_runs_are_shown_as_such(rig: Rig) -> None:
-    """A dry run calls the webhook too, and says that it is one."""
-    rig.configure()
-    target = Target(rig.api.resource("", "v1", "configmaps"), "t1")
-    dry = WriteOptions(dry_run=True)
-    rig.api.create(rig.client.caller, target, config_map("a"), dry)
-    assert rig.hook.reviews[0]["dryRun"] is True
-    assert rig.hook.reviews[0]["options"]["dryRun"] == ["All"]
-
-
-def test_configurations_are_never_judged_by_webhooks(rig: Rig) -> None:
-    """A webhook that wants everything cannot lock its own configuration."""
-    everything = {
-        "apiGroups": ["*"],
-        "apiVersions": ["*"],
-        "operations": ["*"],
-        "resources": ["*/*"],
-    }
-    rig.hook.answer = lambda _: {"allowed": False}
-    rig.configure(rules=[everything])
-    rig.client.delete("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "rig-wh")
-    assert rig.hook.requests == []
-
-
-def node(name: str, **metadata: Any) -> Json:
-    """Return a Node."""
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}}
-
-
-def test_a_node_writes_its_own_objects_alone(rig: Rig) -> None:
-    """Another node's Node, Lease and CSINode are refused, as are restricted labels and taints."""
-    kubelet = rig.client.as_caller(NODE_A)
-    own = kubelet.create(node("node-a"))
-    with pytest.raises(ApiError, match='node "node-a" is not allowed to modify node "node-b"'):
-        kubelet.create(node("node-b"))
-    own["metadata"]["labels"] = {"node-restriction.kubernetes.io/x": "b"}
-    with pytest.raises(ApiError, match="is not allowed to modify labels: node-restriction"):
-        kubelet.update(own)
-    own["metadata"]["labels"] = {"kubernetes.io/hostname": "node-a"}
-    own["spec"] = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
-    with pytest.raises(ApiError, match='node "node-a" is not allowed to modify taints'):
-        kubelet.update(own)
-    with pytest.raises(ApiError, match="can only access CSINode with the same name"):
-        kubelet.create(
-            {
-                "apiVersion": "storage.k8s.io/v1",
-                "kind": "CSINode",
-                "metadata": {"name": "node-b"},
-                "spec": {"drivers": []},
-            }
-        )
-    with pytest.raises(ApiError, match="can only access node lease with the same name"):
-        kubelet.create(
-            {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "metadata": {"name": "node-b", "namespace": "kube-node-lease"},
-            }
-        )
-
-
-def test_a_node_deletes_its_own_pods_alone(rig: Rig) -> None:
-    """A kubelet removes the Pods of its node and no others."""
-    for name in ("node-a", "node-b"):
-        rig.client.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": f"on-{name}", "namespace": "t1"},
-                "spec": {"nodeName": name, "containers": [{"name": "c", "image": "i"}]},
-            }
-        )
-    kubelet, now = rig.client.as_caller(NODE_A), DeleteOptions(grace_period_seconds=0)
-    kubelet.delete("v1", "Pod", "on-node-a", namespace="t1", options=now)
-    with pytest.raises(ApiError, match=r"can only delete pods with spec\.nodeName set to itself"):
-        kubelet.delete("v1", "Pod", "on-node-b", namespace="t1", options=now)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +10,10 @@ import pytest
 import yaml
 
 from emulator import Cluster
-from emulator.contracts import Json
+from tests.emulator.kubectl_runner import PATIENCE_SECONDS, Kubectl, covered, plain
 from tests.emulator.replay import FOLDER
 
 pytestmark = pytest.mark.needs("kubectl")
-_PATIENCE_SECONDS = 60
 
 WIDGET = """
 apiVersion: rig.example.io/v1
@@ -37,58 +34,6 @@ spec:
       - {name: first, image: one, ports: [{containerPort: 80}]}
       - {name: second, image: one}
 """
-
-
-class Kubectl:
-    """Runs kubectl with a kubeconfig and a home directory of its own."""
-
-    def __init__(self, kubeconfig: Path, home: Path) -> None:
-        self.home = home
-        self._command = ["kubectl", "--kubeconfig", str(kubeconfig)]
-        self._environment = {"HOME": str(home), "PATH": os.environ["PATH"]}
-
-    def run(self, command: str, *, sent: str = "", code: int = 0) -> str:
-        """Run one command, words apart by spaces; return what it printed.
-
-        Fails when it exits otherwise, or prints anything to stderr while it should succeed.
-        """
-        done = self._done(command, sent)
-        assert done.returncode == code, done.stderr
-        if code == 0:
-            assert done.stderr == ""
-        return done.stdout
-
-    def refused(self, command: str, *, sent: str = "") -> str:
-        """Run one command that has to fail; return what it says."""
-        done = self._done(command, sent)
-        assert done.returncode != 0
-        return done.stderr
-
-    def object(self, command: str) -> Json:
-        """Run one get; return the object."""
-        found: Json = json.loads(self.run(f"{command} -o json"))
-        return found
-
-    def begin(self, command: str) -> subprocess.Popen[str]:
-        """Start a command that goes on until its own time limit."""
-        return subprocess.Popen(  # noqa: S603 - the test's own command
-            [*self._command, *command.split()],
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def _done(self, command: str, sent: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(  # noqa: S603 - the test's own command
-            [*self._command, *command.split()],
-            env=self._environment,
-            input=sent,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_SECONDS,
-            check=False,
-        )
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +167,7 @@ def test_wait(kubectl: Kubectl) -> None:
     }
     patch = json.dumps({"status": {"conditions": [condition]}}, separators=(",", ":"))
     kubectl.run(f"patch wg k1 -n t1 --subresource=status --type merge -p {patch}")
-    out, error = waiting.communicate(timeout=_PATIENCE_SECONDS)
+    out, error = waiting.communicate(timeout=PATIENCE_SECONDS)
     assert (out, error) == ("widget.rig.example.io/k1 condition met\n", "")
 
 
@@ -351,26 +296,7 @@ def test_what_is_created_is_what_was_meant(kubectl: Kubectl, what: str) -> None:
     rest = f"{dashes}{command}"
     meant = json.loads(kubectl.run(f"{create} --dry-run=client -o json{rest}"))
     read = json.loads(kubectl.run(f"{create} --dry-run=server -o json{rest}"))
-    assert _covered(_plain(meant), read)
-
-
-def _plain(value: Json) -> Json:
-    """Return an object without what stands for nothing: nulls, empty maps and the status."""
-    cleaned = {}
-    for key, held in value.items():
-        kept = _plain(held) if isinstance(held, dict) else held
-        if kept not in (None, {}) and key != "status":
-            cleaned[key] = kept
-    return cleaned
-
-
-def _covered(wanted: object, found: object) -> bool:
-    """Say whether everything wanted is in what was found, which has defaults beside it."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        return all(_covered(value, found.get(key)) for key, value in wanted.items())
-    if isinstance(wanted, list) and isinstance(found, list):
-        return len(wanted) == len(found) and all(map(_covered, wanted, found))
-    return wanted in (found, {})
+    assert covered(plain(meant), read)
 
 
 def test_health(kubectl: Kubectl) -> None:
