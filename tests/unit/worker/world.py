@@ -265,9 +265,14 @@ class SteppedClock(ManualClock):
         super().advance(seconds)
         eventually(lambda: not before & self._active, "the waking of every thread")
 
+    @property
+    def waiting(self) -> int:
+        """How many threads wait on the clock."""
+        return len(self._active)
+
     def settle(self, threads: int) -> None:
         """Return when this many threads wait on the clock."""
-        eventually(lambda: len(self._active) == threads, f"the wait of {threads} threads")
+        eventually(lambda: self.waiting == threads, f"the wait of {threads} threads")
 
 
 class SilentObserver:
@@ -332,3 +337,17 @@ class FakeHub:
         self.tokens.append(token)
         if self.fault is not None:
             raise self.fault
+
+
+def idle(kube: ClusterKube, clock: SteppedClock, threads: int) -> None:
+    """Return when no change is on its way and this many threads wait on the clock, for a while."""
+    still = 0
+
+    def at_rest() -> bool:
+        nonlocal still
+        with kube.lock:
+            told = all(w.changes.empty() for _, _, w in kube.watches if not w.closed)
+        still = still + 1 if told and clock.waiting == threads else 0
+        return still >= 5
+
+    eventually(at_rest, "rest")

@@ -1,0 +1,146 @@
+"""The serving certificate: its three sources, and its replacement in service."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from gpustack_delivery.errors import ConfigurationFault, Unreachable
+from gpustack_delivery.httpd import Request, Response, Server
+from gpustack_delivery.vocabulary.resources import SECRETS
+from gpustack_delivery.worker.certificates import (
+    Directory,
+    Identity,
+    InMemory,
+    ServingCertificate,
+    SharedSecret,
+    made_in_memory,
+)
+from tests.unit.worker.world import NAMESPACE, ClusterKube
+
+HOSTS = ["worker.gpustack-system.svc", "127.0.0.1"]
+
+
+def shared(kube: ClusterKube) -> SharedSecret:
+    """Return the source that replicas share."""
+    return SharedSecret(kube, NAMESPACE, "webhook", HOSTS)
+
+
+def write(directory: Path, identity: Identity, *, with_ca: bool = True) -> None:
+    """Mount an identity."""
+    (directory / "tls.crt").write_text(identity.pair.certificate_pem)
+    (directory / "tls.key").write_text(identity.pair.key_pem)
+    if with_ca:
+        (directory / "ca.crt").write_text(identity.ca_pem)
+
+
+def test_first_replica_makes_it_and_all_share_it() -> None:
+    """Whoever comes second serves what the first made."""
+    kube = ClusterKube()
+    first, second = shared(kube).read(), shared(kube).read()
+    assert first == second
+    (secret,) = kube.all(SECRETS)
+    assert secret["type"] == "kubernetes.io/tls"
+
+
+def test_two_replicas_at_once() -> None:
+    """The one that loses the race serves the other's."""
+    kube = ClusterKube()
+    winner = shared(kube).read()
+    held = kube.objects.copy()
+    kube.objects.clear()
+    create = kube.create
+
+    def late(*args: object, **kwargs: object) -> object:
+        kube.objects.update(held)
+        return create(*args, **kwargs)  # type: ignore[arg-type]
+
+    kube.create = late  # type: ignore[method-assign, assignment]
+    assert shared(kube).read() == winner
+
+
+@pytest.mark.parametrize(
+    "data", [{}, None, {"tls.crt": "!", "tls.key": "", "ca.crt": ""}, {"tls.crt": "/w=="}]
+)
+def test_broken_secret_says_what_to_do(data: dict[str, str] | None) -> None:
+    """A Secret without a certificate is not overwritten: a person decides."""
+    kube = ClusterKube()
+    metadata = {"name": "webhook", "namespace": NAMESPACE}
+    kube.put(SECRETS, {"metadata": metadata, "data": data})
+    with pytest.raises(ConfigurationFault, match="delete it"):
+        shared(kube).read()
+
+
+def test_directory(tmp_path: Path) -> None:
+    """A mounted pair is served with its CA, or vouches for itself without one."""
+    identity = made_in_memory(HOSTS)
+    with pytest.raises(ConfigurationFault, match=r"tls\.crt"):
+        Directory(tmp_path).read()
+    write(tmp_path, identity, with_ca=False)
+    assert Directory(tmp_path).read().ca_pem == identity.pair.certificate_pem
+    write(tmp_path, identity)
+    assert Directory(tmp_path).read() == identity
+
+
+def test_mismatched_pair_is_refused(tmp_path: Path) -> None:
+    """A key of another certificate is noticed at the start."""
+    write(tmp_path, made_in_memory(HOSTS))
+    (tmp_path / "tls.key").write_text(made_in_memory(HOSTS).pair.key_pem)
+    with pytest.raises(ConfigurationFault, match="cannot be used together"):
+        ServingCertificate(Directory(tmp_path))
+
+
+def shown(server: Server, ca_pem: str) -> bytes:
+    """Return the certificate that a server shows a client who trusts a CA."""
+    context = ssl.create_default_context(cadata=ca_pem)
+    with (
+        socket.create_connection(("127.0.0.1", server.port)) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+    ):
+        return secure.getpeercert(binary_form=True) or b""
+
+
+def answer(_request: Request) -> Response:
+    """Answer anything."""
+    return Response()
+
+
+def test_replaced_without_a_restart(tmp_path: Path) -> None:
+    """New connections see the new certificate; a bad replacement changes nothing."""
+    write(tmp_path, made_in_memory(HOSTS))
+    certificate = ServingCertificate(Directory(tmp_path))
+    server = Server(answer, name="test", tls=certificate.context).start()
+    try:
+        first = shown(server, certificate.ca_pem)
+        certificate.refresh()
+        assert shown(server, certificate.ca_pem) == first
+        (tmp_path / "tls.crt").write_text("not a certificate")
+        certificate.refresh()
+        assert shown(server, certificate.ca_pem) == first
+        write(tmp_path, made_in_memory(HOSTS))
+        certificate.refresh()
+        assert shown(server, certificate.ca_pem) != first
+    finally:
+        server.stop()
+
+
+def test_an_outage_keeps_the_certificate() -> None:
+    """While the API server is away the certificate in service stays."""
+    kube = ClusterKube()
+    certificate = ServingCertificate(shared(kube))
+    before = certificate.ca_pem
+    kube.trouble = [Unreachable("away")]
+    certificate.refresh()
+    assert certificate.ca_pem == before
+    kube.remove(SECRETS, "webhook", NAMESPACE)
+    certificate.refresh()
+    assert certificate.ca_pem != before
+
+
+def test_in_memory() -> None:
+    """Without any source the process vouches for itself, with one certificate."""
+    source = InMemory(HOSTS)
+    assert source.read() == source.read()

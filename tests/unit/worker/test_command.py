@@ -1,0 +1,108 @@
+"""`gpustack-delivery worker`: flags, one line for each bad one, and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpustack_delivery.__main__ import main
+from gpustack_delivery.redaction import Token
+from gpustack_delivery.worker import command
+from gpustack_delivery.worker.options import WorkerOptions
+
+REQUIRED = ["worker", "--namespace", "ns", "--model-manager-service-account", "plugin"]
+
+
+class FakeKubeClient:
+    """A client that only closes."""
+
+    closed = 0
+
+    def close(self) -> None:
+        """Count."""
+        self.closed += 1
+
+
+class FakeWorker:
+    """A worker that is told to stop as soon as it started."""
+
+    made: list[FakeWorker]
+
+    def __init__(self, options: WorkerOptions, clock: object, kube: object) -> None:
+        self.options, self.log = options, ["made"]
+        self.made.append(self)
+
+    def start(self) -> None:
+        """Start, and receive a signal."""
+        self.log.append("started")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Stop."""
+        self.log.append("stopped")
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeWorker]]:
+    """Put a fake worker and client behind the command, and restore the signals."""
+    FakeWorker.made = []
+    kube = FakeKubeClient()
+    monkeypatch.setattr(command, "Worker", FakeWorker)
+    monkeypatch.setattr(command, "connect", lambda _kubeconfig: kube)
+    monkeypatch.setattr("logging.basicConfig", lambda **_: None)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield FakeWorker
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert kube.closed == len(FakeWorker.made)
+
+
+def test_runs_until_its_signal(process: type[FakeWorker]) -> None:
+    """SIGTERM stops the worker in order, and the exit status is 0."""
+    assert main([*REQUIRED, "--webhook-port", "0", "--webhook-configuration", "gpustack"]) == 0
+    (worker,) = process.made
+    assert worker.log == ["made", "started", "stopped"]
+    options = worker.options
+    assert (options.namespace, options.webhook_port) == ("ns", 0)
+    assert options.webhook_configuration == "gpustack"
+    assert options.plugin_username == "system:serviceaccount:ns:plugin"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--webhook-port", "x"], "--webhook-port"),
+        (["--webhook-port", "70000"], "--webhook-port"),
+        (["--webhook-port", "-1"], "--webhook-port"),
+        (["--log-level", "loud"], "--log-level"),
+        (["--webhook-service", "A"], "--webhook-service"),
+        (["--kubeconfig", "/missing"], "/missing"),
+    ],
+)
+def test_bad_flags(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is one line on standard error, and exit status 2."""
+    assert main([*REQUIRED, *flags]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_bad_seed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bad seed in the environment stops the start and is named."""
+    monkeypatch.setenv("GPUSTACK_MODEL_STORE_HIGH_WATERMARK", "120")
+    assert main(REQUIRED) == 2
+    assert "GPUSTACK_MODEL_STORE_HIGH_WATERMARK" in capsys.readouterr().err
+
+
+def test_own_token(process: type[FakeWorker], tmp_path: Path) -> None:
+    """The worker's own token is read from its file when it is needed; a missing one is none."""
+    file = tmp_path / "token"
+    main([*REQUIRED, "--token-file", str(file)])
+    own_token = process.made[0].options.own_token
+    assert own_token() is None
+    file.write_text("secret\n")
+    assert own_token() == Token("secret")

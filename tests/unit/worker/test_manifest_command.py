@@ -1,0 +1,141 @@
+"""`gpustack-delivery manifest`: what it prints, and its one clear line for everything else."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gpustack_delivery.__main__ import main
+from gpustack_delivery.redaction import Token
+from gpustack_delivery.vocabulary.manifest import Manifest
+from gpustack_delivery.worker import manifest_command
+from tests.unit.worker.world import FakeHub
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command through the program's own entry."""
+    return main(["manifest", *arguments])
+
+
+def test_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Digest, count and size, and with --lines the manifest before them."""
+    (tmp_path / "config.json").write_bytes(b"{}")
+    (tmp_path / "notes.md").write_bytes(b"# notes")
+    assert run([str(tmp_path), "--ignore", "*.md", "--lines"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "gpustack-manifest v1"
+    assert lines[1].endswith(" 2 config.json")
+    assert lines[2].startswith("digest sha256:")
+    assert lines[3:] == ["files  1", "bytes  2"]
+
+
+@pytest.mark.parametrize(
+    ("make", "status", "said"),
+    [
+        (lambda folder: None, 2, "holds no file"),
+        (lambda folder: (folder / "a\nb").write_bytes(b""), 1, "control character"),
+        (lambda folder: (folder / "odd").symlink_to("nowhere"), 1, "cannot be read"),
+        (lambda folder: folder.rmdir(), 2, "neither a folder that exists nor a repository"),
+    ],
+    ids=["empty", "hostile name", "unreadable", "missing"],
+)
+def test_bad_folders(
+    make: object, status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is one line on standard error and a non-zero exit, and nothing else is printed."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    make(folder)  # type: ignore[operator]
+    assert run([str(folder)]) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_names_with_odd_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a path may hold, it may hold here too."""
+    for name in ("a#b", "a%41b", "a b", "a\N{GRINNING FACE}b"):
+        (tmp_path / name).write_bytes(b"")
+    assert run([str(tmp_path)]) == 0
+    assert "files  4" in capsys.readouterr().out
+
+
+def test_repository(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A repository is resolved and listed once, with the token of the environment."""
+    hub = FakeHub()
+    monkeypatch.setattr(manifest_command, "open_hub", hub.open)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert run(["org/model@v1", "--endpoint", "http://mirror", "--allow", "*.json"]) == 0
+    assert hub.calls == ["resolve org/model@v1", "list org/model@cccc"]
+    assert hub.tokens[0] == Token("hf_secret")
+    assert hub.opened[0][1].hugging_face_endpoint == "http://mirror"
+    out = capsys.readouterr().out
+    assert Manifest.of(hub.entries[:1]).digest in out
+    assert "hf_secret" not in out
+
+
+def test_repository_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a revision the hub's default branch is meant, and without a token nobody is."""
+    hub = FakeHub()
+    monkeypatch.setattr(manifest_command, "open_hub", hub.open)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    assert run(["org/model"]) == 0
+    assert hub.calls[0] == "resolve org/model@main"
+    assert hub.tokens == [None, None]
+    assert hub.opened[0][1].hugging_face_endpoint == "https://huggingface.co"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["org/model", "--endpoint", "ftp://h"], 2, "--endpoint must be"),
+        (["org/model", "--ca-file", "/missing.pem"], 2, "--ca-file"),
+        (["../etc"], 2, "neither a folder"),
+        (["a/b/c"], 2, "neither a folder"),
+    ],
+)
+def test_bad_repositories(
+    arguments: list[str],
+    status: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bad flag is named before anything is asked."""
+    monkeypatch.setattr(manifest_command, "open_hub", FakeHub().open)
+    assert run(arguments) == status
+    assert said in capsys.readouterr().err
+
+
+def test_hub_faults_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the hub refuses is said in its verdict's words."""
+    hub = FakeHub()
+    hub.down()
+    monkeypatch.setattr(manifest_command, "open_hub", hub.open)
+    assert run(["org/model"]) == 1
+    assert capsys.readouterr().err == "gpustack-delivery manifest: HTTP 503\n"
+
+
+def test_ca_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A CA file is handed to the hub's connection as it is."""
+    hub = FakeHub()
+    monkeypatch.setattr(manifest_command, "open_hub", hub.open)
+    file = tmp_path / "ca.pem"
+    file.write_text("PEM")
+    assert run(["org/model", "--ca-file", str(file)]) == 0
+    assert hub.opened[0][2] == "PEM"
+
+
+def test_help_names_every_flag() -> None:
+    """The parser is complete: every documented flag is there."""
+    parser = argparse.ArgumentParser()
+    manifest_command.add_arguments(parser)
+    text = parser.format_help()
+    for flag in ("--endpoint", "--ca-file", "--allow", "--ignore", "--lines"):
+        assert flag in text

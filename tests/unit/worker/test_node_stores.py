@@ -1,0 +1,334 @@
+"""NodeModelStores come with the plugin, follow the Settings, and go with the driver."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gpustack_delivery.errors import Unreachable
+from gpustack_delivery.vocabulary import settings
+from gpustack_delivery.vocabulary.resources import (
+    CSI_DRIVERS,
+    DRIVER_NAME,
+    EVENTS,
+    MODEL_STORES,
+    NODE_MODEL_STORES,
+    NODES,
+    SECRETS,
+    Json,
+)
+from gpustack_delivery.worker.copies import Copies
+from gpustack_delivery.worker.events import Events
+from gpustack_delivery.worker.node_stores import NodeStores
+from gpustack_delivery.worker.settings import Settings
+from tests.unit.fakes import eventually
+from tests.unit.worker.world import (
+    NAMESPACE,
+    ClusterKube,
+    SilentObserver,
+    SteppedClock,
+    add_driver,
+    add_node,
+    idle,
+    register,
+)
+
+THREADS = 8  # four of the controller, four that read kubelets
+PATH = "/api/v1/nodes/node-a/proxy/configz"
+
+
+def set_setting(kube: ClusterKube, setting: settings.Setting, value: str) -> None:
+    """Store one Setting's value."""
+    data = {setting.name: base64.b64encode(value.encode()).decode()}
+    metadata = {"name": settings.SECRET_NAME, "namespace": NAMESPACE}
+    kube.put(SECRETS, {"metadata": metadata, "data": data})
+
+
+class Run:
+    """The running controller, seen from outside."""
+
+    def __init__(self, kube: ClusterKube, clock: SteppedClock) -> None:
+        self.clock = clock
+        self._kube = kube
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        """Wait for a condition, and then until everything rests."""
+        eventually(condition)
+        self.rest()
+
+    def rest(self) -> None:
+        """Wait until everything rests."""
+        idle(self._kube, self.clock, THREADS)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and everything come to rest."""
+        self.clock.advance(seconds)
+        self.rest()
+
+
+@contextmanager
+def running(kube: ClusterKube) -> Iterator[Run]:
+    """Run the controller on a cluster."""
+    clock = SteppedClock()
+    copies = Copies(kube, clock)
+    following = Settings(kube, clock, NAMESPACE, {}, Events(kube, clock))
+    controller = NodeStores(kube, clock, SilentObserver(), copies, following)
+    following.start()
+    copies.start()
+    assert following.wait_synced(20)
+    assert copies.wait_synced(20)
+    controller.start()
+    try:
+        run = Run(kube, clock)
+        run.rest()
+        yield run
+    finally:
+        following.stop()
+        copies.stop()
+        controller.stop()
+
+
+def cluster() -> ClusterKube:
+    """Return a cluster with the driver and one node that runs the plugin."""
+    kube = ClusterKube()
+    add_driver(kube)
+    add_node(kube, "node-a", pool="gpu")
+    return kube
+
+
+def spec(kube: ClusterKube, name: str = "node-a") -> Json:
+    """Return a node's spec, empty while there is none."""
+    found = kube.find(NODE_MODEL_STORES, name)
+    return found["spec"] if found else {}
+
+
+def test_object_is_made_for_a_node_that_runs_the_plugin() -> None:
+    """It bears the Node's name, is owned by it, and holds the Settings and kubelet's thresholds."""
+    kube = cluster()
+    add_node(kube, "node-b", registered=False)
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+    (store,) = kube.all(NODE_MODEL_STORES)
+    assert store["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": "node-a",
+            "uid": "uid-node-a",
+            "controller": True,
+        }
+    ]
+    assert store["spec"] == {
+        "watermarks": {"highPercent": 80, "lowPercent": 70},
+        "download": {"concurrency": 8},
+        "hub": {
+            "huggingFaceEndpoint": "https://huggingface.co",
+            "modelScopeEndpoint": "https://www.modelscope.cn",
+        },
+        "kubelet": {"nodefsAvailable": "10%", "imageGCHighThresholdPercent": 85},
+        "peerSyncEnabled": True,
+    }
+    assert kube.count("apply") == 1
+
+
+def test_object_appears_with_the_registration_and_survives_its_flicker() -> None:
+    """The driver's entry makes it; its going, as at a plugin restart, does not unmake it."""
+    kube = ClusterKube()
+    add_driver(kube)
+    add_node(kube, "node-a", registered=False)
+    with running(kube) as run:
+        run.rest()
+        assert spec(kube) == {}
+        register(kube, "node-a")
+        run.until(lambda: spec(kube))
+        register(kube, "node-a", registered=False)
+        set_setting(kube, settings.DOWNLOAD_CONCURRENCY, "3")
+        eventually(lambda: spec(kube)["download"]["concurrency"] == 3, "the refresh")
+    assert kube.count("delete") == 0
+
+
+def test_deleted_object_is_made_again() -> None:
+    """While the node runs the plugin, deleting its object only makes a new one."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        kube.delete(NODE_MODEL_STORES, "node-a")
+        eventually(lambda: spec(kube))
+
+
+def test_no_driver_no_objects() -> None:
+    """All objects go while there is no CSIDriver, and come back with it."""
+    kube = cluster()
+    add_node(kube, "node-b")
+    with running(kube) as run:
+        eventually(lambda: len(kube.all(NODE_MODEL_STORES)) == 2)
+        kube.remove(CSI_DRIVERS, DRIVER_NAME)
+        run.until(lambda: not kube.all(NODE_MODEL_STORES))
+        register(kube, "node-a")
+        run.rest()
+        assert kube.all(NODE_MODEL_STORES) == []
+        add_driver(kube)
+        eventually(lambda: len(kube.all(NODE_MODEL_STORES)) == 2)
+
+
+def test_pins_belong_to_another_writer() -> None:
+    """A Setting's change never drops a pin, and a pin causes no write of ours."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        pins = {"metadata": {"name": "node-a"}, "spec": {"pinned": ["sha256:a"]}}
+        kube.apply(NODE_MODEL_STORES, pins, field_manager="prefetch")
+        run.rest()
+        set_setting(kube, settings.HIGH_WATERMARK, "90")
+        run.until(lambda: spec(kube)["watermarks"]["highPercent"] == 90)
+    assert spec(kube)["pinned"] == ["sha256:a"]
+    assert kube.count("apply") == 3
+
+
+def test_a_strangers_edit_is_mended() -> None:
+    """What somebody wrote into the spec, or took from its owners, is put right again."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        kube.merge_patch(NODE_MODEL_STORES, "node-a", {"spec": {"download": {"concurrency": 64}}})
+        run.until(lambda: spec(kube)["download"]["concurrency"] == 8)
+        kube.merge_patch(NODE_MODEL_STORES, "node-a", {"metadata": {"ownerReferences": []}})
+        eventually(lambda: kube.all(NODE_MODEL_STORES)[0]["metadata"]["ownerReferences"])
+
+
+def test_bad_setting_is_said_and_changes_nothing() -> None:
+    """The last valid value stays, an Event names the check, and the mended value holds at once."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        set_setting(kube, settings.DOWNLOAD_CONCURRENCY, "many")
+        run.until(lambda: kube.all(EVENTS))
+        assert spec(kube)["download"]["concurrency"] == 8
+        (event,) = kube.all(EVENTS)
+        assert event["involvedObject"]["name"] == settings.SECRET_NAME
+        assert "model-store-download-concurrency must be a whole number" in event["message"]
+        set_setting(kube, settings.DOWNLOAD_CONCURRENCY, "5")
+        eventually(lambda: spec(kube)["download"]["concurrency"] == 5)
+
+
+def test_store_layer_follows_labels_and_stores() -> None:
+    """A ModelStore's overrides reach the nodes it selects, and leave with it."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        selector = {"matchLabels": {"pool": "gpu"}}
+        pool = {"nodeSelector": selector, "download": {"concurrency": 2}}
+        kube.put(MODEL_STORES, {"metadata": {"name": "pool"}, "spec": pool})
+        run.until(lambda: spec(kube).get("store") == "pool")
+        assert spec(kube)["download"] == {"concurrency": 2}
+        kube.put(NODES, {"metadata": {"name": "node-a", "uid": "uid-node-a", "labels": {}}})
+        run.until(lambda: "store" not in spec(kube))
+        assert spec(kube)["download"] == {"concurrency": 8}
+
+
+def test_kubelet_is_read_again_every_half_hour() -> None:
+    """A changed threshold reaches the spec with the next reading, without any other change."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        kube.raw[PATH] = {"kubeletconfig": {"imageGCHighThresholdPercent": 70}}
+        run.advance(1790)
+        run.rest()
+        assert spec(kube)["kubelet"]["imageGCHighThresholdPercent"] == 85
+        run.advance(11)
+        eventually(lambda: spec(kube)["kubelet"] == {"imageGCHighThresholdPercent": 70})
+
+
+def test_failed_reading_keeps_the_last() -> None:
+    """A kubelet that stops answering changes nothing, and is asked again after a minute."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        kube.raw[PATH] = Unreachable("no route")
+        run.advance(1801)
+        run.until(lambda: kube.count("raw") == 2)
+        assert spec(kube)["kubelet"]["nodefsAvailable"] == "10%"
+        kube.raw[PATH] = {"kubeletconfig": {"evictionHard": {"nodefs.available": "20%"}}}
+        run.advance(61)
+        eventually(lambda: spec(kube)["kubelet"] == {"nodefsAvailable": "20%"})
+
+
+def test_kubelet_never_read() -> None:
+    """A node whose kubelet answers nonsense has an object without thresholds."""
+    kube = cluster()
+    kube.raw[PATH] = b"<html>"
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+    assert "kubelet" not in spec(kube)
+
+
+def test_thresholds_survive_a_restart_with_a_silent_kubelet() -> None:
+    """What an earlier worker read stays until the kubelet was read again."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+    kube.raw[PATH] = Unreachable("no route")
+    applied = kube.count("apply")
+    with running(kube) as run:
+        run.until(lambda: kube.count("raw") >= 2)
+    assert spec(kube)["kubelet"] == {"nodefsAvailable": "10%", "imageGCHighThresholdPercent": 85}
+    assert kube.count("apply") == applied
+
+
+def test_written_on_a_fresh_reading() -> None:
+    """A write for another reason also takes up what kubelet is set to by then."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        kube.raw[PATH] = {"kubeletconfig": {"imageGCHighThresholdPercent": 60}}
+        set_setting(kube, settings.DOWNLOAD_CONCURRENCY, "4")
+        eventually(lambda: spec(kube).get("kubelet") == {"imageGCHighThresholdPercent": 60})
+        assert spec(kube)["download"]["concurrency"] == 4
+
+
+def test_steady_cluster_is_left_alone() -> None:
+    """The plugin's status, and hours of nothing, cause no write."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        store = kube.all(NODE_MODEL_STORES)[0]
+        kube.update(
+            NODE_MODEL_STORES,
+            store | {"status": {"capacity": {"totalBytes": 1}}},
+            subresource="status",
+        )
+        for _ in range(8):
+            run.advance(900)
+        run.until(lambda: kube.count("raw") >= 2)
+    assert kube.count("apply") == 1
+
+
+def test_node_that_leaves() -> None:
+    """A Node's end is the garbage collector's work; an object nothing owns is ours to remove."""
+    kube = cluster()
+    orphan = {"metadata": {"name": "ghost"}, "spec": {}}
+    kube.put(NODE_MODEL_STORES, orphan)
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        eventually(lambda: kube.find(NODE_MODEL_STORES, "ghost") is None)
+        kube.remove(NODES, "node-a")
+        run.rest()
+        assert spec(kube)
+        kube.delete(NODE_MODEL_STORES, "node-a")
+        run.rest()
+        assert spec(kube) == {}
+
+
+def test_terminating_things_are_left_alone() -> None:
+    """Neither a Node nor an object on its way out is written."""
+    kube = cluster()
+    leaving = {"name": "node-b", "uid": "u", "deletionTimestamp": "2026-09-25T06:00:00Z"}
+    add_node(kube, "node-b")
+    kube.put(NODES, {"metadata": leaving})
+    held = {"name": "node-a", "deletionTimestamp": "2026-09-25T06:00:00Z", "finalizers": ["x/y"]}
+    kube.put(NODE_MODEL_STORES, {"metadata": held, "spec": {}})
+    with running(kube) as run:
+        run.rest()
+    assert kube.count("apply") == 0
