@@ -31,9 +31,13 @@ FILES = {
 
 
 @pytest.fixture(autouse=True)
-def quiet_client() -> Iterator[None]:
-    """Keep the library's progress bars and its shared connections out of other tests."""
+def quiet_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keep the machine's proxies, progress bars and shared connections out of the way."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
     disable_progress_bars()
+    huggingface_hub.close_session()
     yield
     huggingface_hub.close_session()
 
