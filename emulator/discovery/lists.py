@@ -56,7 +56,10 @@ _SUBRESOURCES: dict[tuple[str, str], tuple[str, str, str, tuple[str, ...]]] = {
     ),
 }
 _READ_WRITE = ("get", "patch", "update")
-_ANSWERED = {"pods": {"binding"}, "serviceaccounts": {"token"}}  # subresources without a state
+_ANSWERED = {
+    "pods": {"binding", "eviction"},
+    "serviceaccounts": {"token"},
+}  # subresources without a state
 _CUSTOM_VERBS = (
     "delete",
     "deletecollection",
