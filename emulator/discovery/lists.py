@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 
 from emulator.contracts import Json, Resource
@@ -55,6 +56,7 @@ _SUBRESOURCES: dict[tuple[str, str], tuple[str, str, str, tuple[str, ...]]] = {
         ("create", "delete", "get", "patch", "update"),
     ),
 }
+_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 _READ_WRITE = ("get", "patch", "update")
 _ANSWERED = {
     "pods": {"binding", "eviction"},
@@ -92,7 +94,20 @@ def by_group(resources: Iterable[Resource]) -> list[tuple[str, list[Resource]]]:
 
 
 def _versions(resources: Sequence[Resource]) -> list[str]:
-    return list(dict.fromkeys(resource.version for resource in resources))
+    """Return the versions of a group, the preferred one first."""
+    return sorted({resource.version for resource in resources}, key=version_rank)
+
+
+def version_rank(version: str) -> tuple[int, int, int, str]:
+    """Return what versions are ordered by: stable before beta before alpha, newer before older.
+
+    A version that is not of the form v1, v1beta1 comes after all that are, by name.
+    """
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        return (3, 0, 0, version)
+    major, stage, minor = found.groups()
+    return ({"": 0, "beta": 1, "alpha": 2}[stage or ""], -int(major), -int(minor or 0), "")
 
 
 def group_entry(name: str, resources: Sequence[Resource]) -> Json:

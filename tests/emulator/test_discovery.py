@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from emulator.discovery.lists import version_rank
 from gpustack_delivery.httpd import Response
 from tests.emulator.access_rig import ADMIN, SecuredSession, secured
 from tests.emulator.replay import Json, exchanges
@@ -154,6 +155,13 @@ def test_older_clients_get_the_form_they_ask_for(server: SecuredSession) -> None
     assert body(get(server, "/apis", Accept=beta))["apiVersion"] == "apidiscovery.k8s.io/v2beta1"
     plain = get(server, "/apis", Accept=f"application/json,{beta}")
     assert body(plain)["kind"] == "APIGroupList"
+
+
+def test_versions_are_ordered_by_how_stable_they_are() -> None:
+    """Stable versions come first, then beta, then alpha, newer before older, then other names."""
+    ordered = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "foo1", "foo10"]
+    mixed = ordered[::-1]
+    assert sorted(mixed, key=version_rank) == ordered
 
 
 @pytest.mark.parametrize("name", NOT_THERE)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from emulator.access.authentication import certificate_caller
 from emulator.access.features import Features
+from emulator.api_server import ApiServer, Doors
 from emulator.contracts import Caller
 from emulator.errors import ApiError
+from gpustack_delivery.httpd import Server
+from gpustack_delivery.httpd.certificates import Authority, server_context
 from tests.emulator.secured_api import AGENT, EXTRA, Rig, claims, pod, secured_api
 
 
@@ -35,6 +42,33 @@ def test_who_sends_a_request(rig: Rig) -> None:
     assert (bob.name, bob.groups) == ("bob", ("dev", "system:authenticated"))
     assert bob.extra[f"{EXTRA}credential-id"][0].startswith("X509SHA256=")
     assert not certificate_caller({"subject": subject}, Features(31)).extra
+
+
+def test_a_client_certificate_over_tls(rig: Rig, tmp_path: Path) -> None:
+    """A certificate of the cluster's authority makes its bearer the user that it names."""
+    authority = Authority("cluster")
+    server = Server(
+        ApiServer(rig.api, Doors(rig.security.authenticator)).handle,
+        name="api",
+        tls=server_context(
+            authority.issue("api", ["127.0.0.1"]), client_ca=authority.certificate_pem
+        ),
+    )
+    pair = authority.issue("bob", organizations=["dev"], client=True)
+    files = (tmp_path / "bob.crt", tmp_path / "bob.key")
+    for file, text in zip(files, (pair.certificate_pem, pair.key_pem), strict=True):
+        file.write_text(text, encoding="utf-8")
+    context = ssl.create_default_context(cadata=authority.certificate_pem)
+    context.load_cert_chain(*files)
+    server.start()
+    connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context)
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", path, json.dumps({"metadata": {}}), headers)
+    user = json.load(connection.getresponse())["status"]["userInfo"]
+    connection.close()
+    server.stop()
+    assert (user["username"], user["groups"]) == ("bob", ["dev", "system:authenticated"])
 
 
 def test_impersonation(rig: Rig) -> None:
