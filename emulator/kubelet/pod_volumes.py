@@ -84,7 +84,7 @@ class PodVolumes:
     @property
     def absent(self) -> bool:
         """Say whether no volume is there, for certain."""
-        return all(volume.state is State.ABSENT for volume in self._volumes.values())
+        return all(volume.absent for volume in self._volumes.values())
 
     def publish(self, pod: Json, failed: Callable[[str, str], None]) -> None:
         """Have every volume published that a container mounts.

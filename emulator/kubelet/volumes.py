@@ -67,6 +67,7 @@ class Volume:
         self._retries = Retries(_TICK_SECONDS, clock.monotonic())
         self._republish_at: float | None = None
         self._republished = 0
+        self._calling = False
         self._stopped = False
         self._thread: threading.Thread | None = None
 
@@ -75,6 +76,12 @@ class Volume:
         """Return what is known of the volume."""
         with self._condition:
             return self._state
+
+    @property
+    def absent(self) -> bool:
+        """Say whether the volume is not there, and no call that could still bring it."""
+        with self._condition:
+            return self._state is State.ABSENT and not self._calling
 
     def want(self, pod: Json, volume: Json, failed: Callable[[str], None]) -> None:
         """Have the volume published for a Pod; `failed` hears of each attempt that fails."""
@@ -118,6 +125,7 @@ class Volume:
             while not self._stopped:
                 operation, seconds = self._due()
                 if operation and seconds <= 0:
+                    self._calling = True
                     return operation
                 if not operation:
                     self._thread = None
@@ -158,6 +166,7 @@ class Volume:
 
     def _conclude(self, operation: str, failure: VolumeFailure | None) -> None:
         """Note what an attempt has led to. The condition is held."""
+        self._calling = False
         now = self._clock.monotonic()
         if failure is not None:
             self._retries.failed(operation, now)

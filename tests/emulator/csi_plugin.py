@@ -108,8 +108,11 @@ class Plugin(csi_pb2_grpc.NodeServicer, pluginregistration_pb2_grpc.Registration
         ):
             server = grpc.server(self._pool)
             add(self, server)
-            server.add_insecure_port(f"unix:{path}")
+            # Bound elsewhere and moved, so that the server does not remove it when it is killed.
+            hidden = path.with_name(f".{path.name}")
+            server.add_insecure_port(f"unix:{hidden}")
             server.start()
+            hidden.replace(path)
             self._servers.append(server)
 
     def stop(self) -> None:
@@ -120,16 +123,7 @@ class Plugin(csi_pb2_grpc.NodeServicer, pluginregistration_pb2_grpc.Registration
 
     def kill(self) -> None:
         """Stop and leave the sockets behind."""
-        kept = [
-            (path, path.with_suffix(".kept")) for path in (self.registration_socket, self.socket)
-        ]
-        for path, aside in kept:
-            aside.hardlink_to(path)  # the server removes its sockets; a killed one could not
         self._end()
-        for path, aside in kept:
-            if not path.exists():
-                path.hardlink_to(aside)
-            aside.unlink()
 
     def _end(self) -> None:
         for server in self._servers:

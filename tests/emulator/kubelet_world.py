@@ -141,6 +141,7 @@ def world(
         try:
             yield World(cluster, clock, node, plugin)
         finally:
+            clock.advance(200)  # whatever a script still waits for is over then
             plugin.stop()
 
 
