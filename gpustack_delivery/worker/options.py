@@ -6,6 +6,7 @@ Rules: OP-SET-02.
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ class WorkerOptions:
     webhook_service: str = "gpustack-delivery-worker"
     webhook_configuration: str = ""
     certificate_directory: Path | None = None
-    replica: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
+    replica: str = field(default_factory=lambda: f"{socket.gethostname()}-{secrets.token_hex(4)}")
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     own_token: Callable[[], Token | None] = lambda: None
 

@@ -51,6 +51,8 @@ class Settings:
         self._namespace = namespace
         self._environment = environment
         self._events = events
+        self._values = effective({}, environment)
+        self._valid: dict[str, str] = {}  # touched by the mirror's thread alone
         selection = Selection(SECRETS, namespace, field_selector=f"metadata.name={SECRET_NAME}")
         self._mirror = Mirror(kube, clock, selection, _decode)
         self._mirror.subscribe(self._judge)
@@ -72,14 +74,24 @@ class Settings:
         self._mirror.subscribe(lambda _key, _old, _new: listener())
 
     def values(self) -> dict[str, str]:
-        """Return every Setting's value as text, unchecked."""
-        stored = self._mirror.get(SECRET_NAME, self._namespace)
-        return effective(stored.values if stored else {}, self._environment)
+        """Return every Setting's value as text: valid, unless no valid one was seen."""
+        return dict(self._values)
 
-    def _judge(self, _key: Key, _old: _Stored | None, stored: _Stored | None) -> None:
-        if stored is None:
-            return
-        for name, fault in check(effective(stored.values, self._environment)).items():
+    def _judge(self, _key: Key, old: _Stored | None, stored: _Stored | None) -> None:
+        if old is None and self._mirror.synced:
+            self._remember(effective({}, self._environment))  # the Secret was known to be absent
+        values = effective(stored.values if stored else {}, self._environment)
+        faults = self._remember(values)
+        for name, fault in faults.items():
             message = f"the Setting {name} {fault}; its last valid value stays in force"
             _log.warning("%s", message)
-            self._events.tell(SECRETS, stored.metadata, WARNING, "InvalidSetting", message)
+            if stored is not None:
+                self._events.tell(SECRETS, stored.metadata, WARNING, "InvalidSetting", message)
+        # Replaced at once, so that a reader never sees half of a change.
+        self._values = values | {name: self._valid.get(name, values[name]) for name in faults}
+
+    def _remember(self, values: dict[str, str]) -> dict[str, str]:
+        """Remember the valid ones among values; return what is wrong with the others."""
+        faults = check(values)
+        self._valid |= {name: text for name, text in values.items() if name not in faults}
+        return faults

@@ -1,125 +1,26 @@
-"""ModelArtifacts on a small cluster: the whole way of each kind of source."""
+"""ModelArtifacts of hubs: resolved, watched, revoked and restored."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from gpustack_delivery.errors import Conflict, HubFault, Unreachable, Verdict
-from gpustack_delivery.vocabulary import settings
+from gpustack_delivery.errors import HubFault, Unreachable, Verdict
 from gpustack_delivery.vocabulary.artifact import FINALIZER
-from gpustack_delivery.vocabulary.consumers import INSTANCES, MODEL_DEPLOYMENTS
 from gpustack_delivery.vocabulary.manifest import Manifest
 from gpustack_delivery.vocabulary.resources import (
-    CLAIMS,
-    CONFIG_MAPS,
     EVENTS,
     MODEL_ARTIFACTS,
-    NODE_MODEL_STORES,
     SECRETS,
     Json,
 )
-from gpustack_delivery.worker.artifacts import Artifacts
-from gpustack_delivery.worker.copies import Copies
-from gpustack_delivery.worker.errands import Errands
-from gpustack_delivery.worker.events import Events
-from gpustack_delivery.worker.hubs import Hubs
-from gpustack_delivery.worker.settings import Settings
+from tests.unit.worker.artifacts_run import DAY, DENIED, HEALTHY, HUB_SOURCE, PRIVATE, Run, started
+from tests.unit.worker.fake_hub import COMMIT, FakeHub
 from tests.unit.worker.world import (
-    COMMIT,
-    NAMESPACE,
     ClusterKube,
-    FakeHub,
-    SilentObserver,
-    SteppedClock,
-    idle,
 )
-
-DAY = 86400.0
-HUB_SOURCE = {"huggingFace": {"repository": "org/model", "revision": "main"}}
-PRIVATE = {"huggingFace": HUB_SOURCE["huggingFace"] | {"secretRef": {"name": "hf"}}}
-DENIED = HubFault(Verdict.ACCESS_DENIED, "the hub answers HTTP 403")
-
-
-class Run:
-    """One worker's artifacts on one cluster with one hub."""
-
-    def __init__(self, kube: ClusterKube, hub: FakeHub, clock: SteppedClock) -> None:
-        self.kube, self.hub, self.clock = kube, hub, clock
-        self._copies = Copies(kube, clock)
-        events = Events(kube, clock)
-        self._settings = Settings(kube, clock, NAMESPACE, {}, events)
-        hubs = Hubs(kube, NAMESPACE, self._settings.values, hub.open)
-        errands = Errands(kube, self._copies, hubs, events)
-        self._artifacts = Artifacts(
-            kube, clock, SilentObserver(), self._copies, errands, self._settings
-        )
-
-    def start(self) -> None:
-        """Begin to work."""
-        self._settings.start()
-        self._copies.start()
-        assert self._settings.wait_synced(20)
-        assert self._copies.wait_synced(20)
-        self._artifacts.start()
-        self.rest()
-
-    def stop(self) -> None:
-        """End it."""
-        self._settings.stop()
-        self._copies.stop()
-        self._artifacts.stop()
-
-    def rest(self) -> None:
-        """Wait until everything rests."""
-        idle(self.kube, self.clock, threads=4)
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass, and everything come to rest."""
-        self.clock.advance(seconds)
-        self.rest()
-
-    def create(self, source: Json = HUB_SOURCE, **spec: Any) -> None:
-        """Create the artifact and let it settle."""
-        metadata = {"name": "model", "namespace": "team"}
-        self.kube.put(MODEL_ARTIFACTS, {"metadata": metadata, "spec": {"source": source, **spec}})
-        self.rest()
-
-    def put_secret(self, token: str | None, name: str = "hf") -> None:
-        """Create or replace the artifact's Secret."""
-        data = {} if token is None else {"token": base64.b64encode(token.encode()).decode()}
-        self.kube.put(SECRETS, {"metadata": {"name": name, "namespace": "team"}, "data": data})
-        self.rest()
-
-    @property
-    def body(self) -> Json:
-        """The artifact as stored."""
-        body = self.kube.find(MODEL_ARTIFACTS, "model", "team")
-        assert body is not None
-        return body
-
-    @property
-    def resolved(self) -> Json:
-        """What it resolved to, empty for nothing."""
-        resolved: Json = self.body.get("status", {}).get("resolved", {})
-        return resolved
-
-    @property
-    def said(self) -> str:
-        """Both conditions in short."""
-        conditions = self.body.get("status", {}).get("conditions", [])
-        return " ".join(f"{item['status']}/{item['reason']}" for item in conditions)
-
-    def statuses(self) -> list[str]:
-        """Every status that was written, as the Resolved condition's reason."""
-        return [write["status"]["conditions"][0]["reason"] for write in self.kube.writes]
-
-
-HEALTHY = "True/Resolved False/Healthy"
 
 
 @pytest.fixture
@@ -127,17 +28,6 @@ def run() -> Iterator[Run]:
     """Return a running controller on an empty cluster."""
     with started() as running:
         yield running
-
-
-@contextmanager
-def started(kube: ClusterKube | None = None, hub: FakeHub | None = None) -> Iterator[Run]:
-    """Run the controller."""
-    running = Run(kube or ClusterKube(), hub or FakeHub(), SteppedClock())
-    running.start()
-    try:
-        yield running
-    finally:
-        running.stop()
 
 
 def test_resolution(run: Run) -> None:
@@ -312,86 +202,6 @@ def test_anchored_by_the_hub_is_listed_again(run: Run) -> None:
     assert run.hub.calls[calls:] == ["list org/model@cccc"]
 
 
-def test_claims(run: Run) -> None:
-    """A claim resolves when it is there and is revoked when it goes, without any timer."""
-    run.create({"persistentVolumeClaim": {"claimName": "weights"}})
-    assert run.said == "False/ClaimNotFound True/ClaimNotFound"
-    run.kube.put(CLAIMS, {"metadata": {"name": "weights", "namespace": "team"}})
-    run.rest()
-    assert run.said == HEALTHY
-    assert set(run.resolved) == {"resolvedTime"}
-    run.kube.remove(CLAIMS, "weights", "team")
-    run.rest()
-    assert run.said == "False/ClaimNotFound True/ClaimNotFound"
-
-
-def test_images_and_unknown_sources(run: Run) -> None:
-    """An image is its own proof; a source of a newer version is reported."""
-    run.create({"image": {"reference": "x@sha256:" + "0" * 64}})
-    assert run.said == HEALTHY
-    run.kube.remove(MODEL_ARTIFACTS, "model", "team")
-    run.create({"ftp": {}})
-    assert run.said == "False/UnsupportedSource True/UnsupportedSource"
-    assert run.hub.calls == []
-
-
-def test_bad_way_to_the_hub_is_said(run: Run) -> None:
-    """A bad Setting or a missing CA bundle is named; once mended the artifact resolves."""
-    metadata = {"name": settings.SECRET_NAME, "namespace": NAMESPACE}
-
-    def set_bundle(value: str) -> None:
-        data = {settings.CA_BUNDLE.name: base64.b64encode(value.encode()).decode()}
-        run.kube.put(SECRETS, {"metadata": metadata, "data": data})
-        run.rest()
-
-    set_bundle("Not A Name")
-    run.create()
-    assert run.said == "Unknown/Resolving True/SourceUnavailable"
-    assert "model-artifact-ca-bundle" in run.body["status"]["conditions"][1]["message"]
-    set_bundle("corp-ca")
-    run.advance(61)
-    assert "corp-ca does not exist" in run.body["status"]["conditions"][1]["message"]
-    bundle = {"metadata": {"name": "corp-ca", "namespace": NAMESPACE}, "data": {}}
-    run.kube.put(CONFIG_MAPS, bundle)
-    run.advance(61)
-    assert "has no ca.crt" in run.body["status"]["conditions"][1]["message"]
-    run.kube.put(CONFIG_MAPS, bundle | {"data": {"ca.crt": "PEM"}})
-    run.advance(61)
-    assert run.said == HEALTHY
-    assert run.hub.opened[-1][2] == "PEM"
-
-
-def test_shorter_interval_holds_at_once(run: Run) -> None:
-    """A changed revalidation interval counts from the last check on."""
-    run.create()
-    data = {settings.REVALIDATE_INTERVAL.name: base64.b64encode(b"5m").decode()}
-    metadata = {"name": settings.SECRET_NAME, "namespace": NAMESPACE}
-    run.kube.put(SECRETS, {"metadata": metadata, "data": data})
-    run.rest()
-    calls = len(run.hub.calls)
-    run.advance(301)
-    assert run.hub.calls[calls:] == ["probe org/model@cccc"]
-
-
-def test_a_lost_write_asks_again(run: Run) -> None:
-    """A verdict that could not be stored is not remembered as if it had been."""
-    update = run.kube.update
-    refused: list[Json] = []
-
-    def conflicting(resource: Any, body: Json, *, subresource: str = "") -> Json:
-        if not refused and "resolved" in body.get("status", {}):
-            refused.append(body)
-            raise Conflict("moved on", code=409)
-        return update(resource, body, subresource=subresource)
-
-    run.kube.update = conflicting  # type: ignore[method-assign]
-    run.create()
-    run.advance(2)
-    assert refused
-    assert run.said == HEALTHY
-    assert run.hub.calls.count("resolve org/model@main") == 2
-
-
 def test_restart_of_the_worker() -> None:
     """A new leader believes what is stored and does not ask about everything at once."""
     kube, hub = ClusterKube(), FakeHub()
@@ -411,78 +221,3 @@ def test_unknown_status_members_survive(run: Run) -> None:
     run.rest()
     assert run.said == HEALTHY
     assert run.body["status"]["newer"] == {"x": 1}
-
-
-def put_report(run: Run, node: str, *entries: Json) -> None:
-    """Store a node's report."""
-    spec: Json = {"watermarks": {}, "download": {}, "hub": {}}
-    status = {"models": list(entries)}
-    run.kube.put(NODE_MODEL_STORES, {"metadata": {"name": node}, "spec": spec, "status": status})
-    run.rest()
-
-
-def test_nodes_are_counted_at_most_every_thirty_seconds(run: Run) -> None:
-    """Counts follow the nodes' reports, in steps, and never faster than the window."""
-    run.create()
-    digest = run.resolved["manifestDigest"]
-    entry = {"digest": digest, "state": "Downloading", "sizeBytes": 100, "downloadedBytes": 12}
-    put_report(run, "a", entry)
-    assert run.body["status"]["nodes"] == {"downloading": 1, "downloadingPercent": 10}
-    writes = len(run.kube.writes)
-    put_report(run, "a", entry | {"downloadedBytes": 50})
-    put_report(run, "b", {"digest": digest, "state": "Ready"}, {"digest": "x", "state": "Failed"})
-    assert len(run.kube.writes) == writes
-    run.advance(31)
-    assert run.body["status"]["nodes"] == {
-        "ready": 1,
-        "downloading": 1,
-        "downloadingPercent": 50,
-    }
-    assert len(run.kube.writes) == writes + 1
-    put_report(run, "a")
-    put_report(run, "b")
-    run.advance(31)
-    assert "nodes" not in run.body["status"]
-
-
-def referrer(kind: str) -> Json:
-    """Return an object that names the artifact."""
-    named = {"artifactRef": {"name": "model"}}
-    spec = {"model": named} if kind == "d" else {"additionalVolumes": [{"model": named}]}
-    return {"metadata": {"name": kind, "namespace": "team"}, "spec": spec}
-
-
-def test_a_named_artifact_is_held(run: Run) -> None:
-    """A deleted artifact stays until neither a deployment nor an instance names it."""
-    run.create()
-    run.kube.put(MODEL_DEPLOYMENTS, referrer("d"))
-    run.kube.put(INSTANCES, referrer("i"))
-    run.kube.delete(MODEL_ARTIFACTS, "model", "team")
-    run.rest()
-    assert run.body["metadata"]["deletionTimestamp"]
-    run.kube.remove(MODEL_DEPLOYMENTS, "d", "team")
-    run.advance(11)
-    assert run.body["metadata"]["finalizers"] == [FINALIZER]
-    run.kube.remove(INSTANCES, "i", "team")
-    run.advance(11)
-    assert run.kube.find(MODEL_ARTIFACTS, "model", "team") is None
-
-
-def test_other_finalizers_are_kept(run: Run) -> None:
-    """Only our own finalizer is ours to add and to take."""
-    metadata = {"name": "model", "namespace": "team", "finalizers": ["other/one"]}
-    run.kube.put(MODEL_ARTIFACTS, {"metadata": metadata, "spec": {"source": HUB_SOURCE}})
-    run.rest()
-    assert run.body["metadata"]["finalizers"] == ["other/one", FINALIZER]
-    run.kube.delete(MODEL_ARTIFACTS, "model", "team")
-    run.rest()
-    assert run.body["metadata"]["finalizers"] == ["other/one"]
-
-
-def test_a_cluster_without_consumers(run: Run) -> None:
-    """Where the consumers' kinds do not exist nobody names anything."""
-    run.kube.missing = {MODEL_DEPLOYMENTS.plural, INSTANCES.plural}
-    run.create()
-    run.kube.delete(MODEL_ARTIFACTS, "model", "team")
-    run.rest()
-    assert run.kube.find(MODEL_ARTIFACTS, "model", "team") is None

@@ -12,7 +12,7 @@ from gpustack_delivery.__main__ import main
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.manifest import Manifest
 from gpustack_delivery.worker import manifest_command
-from tests.unit.worker.world import FakeHub
+from tests.unit.worker.fake_hub import FakeHub
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
-
-from gpustack_delivery.errors import Unreachable
 from gpustack_delivery.vocabulary import settings
 from gpustack_delivery.vocabulary.resources import (
     CSI_DRIVERS,
@@ -16,92 +10,15 @@ from gpustack_delivery.vocabulary.resources import (
     MODEL_STORES,
     NODE_MODEL_STORES,
     NODES,
-    SECRETS,
-    Json,
 )
-from gpustack_delivery.worker.copies import Copies
-from gpustack_delivery.worker.events import Events
-from gpustack_delivery.worker.node_stores import NodeStores
-from gpustack_delivery.worker.settings import Settings
 from tests.unit.fakes import eventually
+from tests.unit.worker.node_stores_run import cluster, running, set_setting, spec
 from tests.unit.worker.world import (
-    NAMESPACE,
     ClusterKube,
-    SilentObserver,
-    SteppedClock,
     add_driver,
     add_node,
-    idle,
     register,
 )
-
-THREADS = 8  # four of the controller, four that read kubelets
-PATH = "/api/v1/nodes/node-a/proxy/configz"
-
-
-def set_setting(kube: ClusterKube, setting: settings.Setting, value: str) -> None:
-    """Store one Setting's value."""
-    data = {setting.name: base64.b64encode(value.encode()).decode()}
-    metadata = {"name": settings.SECRET_NAME, "namespace": NAMESPACE}
-    kube.put(SECRETS, {"metadata": metadata, "data": data})
-
-
-class Run:
-    """The running controller, seen from outside."""
-
-    def __init__(self, kube: ClusterKube, clock: SteppedClock) -> None:
-        self.clock = clock
-        self._kube = kube
-
-    def until(self, condition: Callable[[], Any]) -> None:
-        """Wait for a condition, and then until everything rests."""
-        eventually(condition)
-        self.rest()
-
-    def rest(self) -> None:
-        """Wait until everything rests."""
-        idle(self._kube, self.clock, THREADS)
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass, and everything come to rest."""
-        self.clock.advance(seconds)
-        self.rest()
-
-
-@contextmanager
-def running(kube: ClusterKube) -> Iterator[Run]:
-    """Run the controller on a cluster."""
-    clock = SteppedClock()
-    copies = Copies(kube, clock)
-    following = Settings(kube, clock, NAMESPACE, {}, Events(kube, clock))
-    controller = NodeStores(kube, clock, SilentObserver(), copies, following)
-    following.start()
-    copies.start()
-    assert following.wait_synced(20)
-    assert copies.wait_synced(20)
-    controller.start()
-    try:
-        run = Run(kube, clock)
-        run.rest()
-        yield run
-    finally:
-        following.stop()
-        copies.stop()
-        controller.stop()
-
-
-def cluster() -> ClusterKube:
-    """Return a cluster with the driver and one node that runs the plugin."""
-    kube = ClusterKube()
-    add_driver(kube)
-    add_node(kube, "node-a", pool="gpu")
-    return kube
-
-
-def spec(kube: ClusterKube, name: str = "node-a") -> Json:
-    """Return a node's spec, empty while there is none."""
-    found = kube.find(NODE_MODEL_STORES, name)
-    return found["spec"] if found else {}
 
 
 def test_object_is_made_for_a_node_that_runs_the_plugin() -> None:
@@ -213,6 +130,26 @@ def test_bad_setting_is_said_and_changes_nothing() -> None:
         eventually(lambda: spec(kube)["download"]["concurrency"] == 5)
 
 
+def test_last_valid_value_outlives_the_worker() -> None:
+    """A new leader that never saw the valid Setting keeps what the node's spec holds of it."""
+    kube = cluster()
+    set_setting(kube, settings.DOWNLOAD_CONCURRENCY, "5")
+    with running(kube) as run:
+        run.until(lambda: spec(kube)["download"]["concurrency"] == 5)
+        set_setting(kube, settings.DOWNLOAD_CONCURRENCY, "many")
+        run.rest()
+    with running(kube) as run:
+        set_setting(kube, settings.DOWNLOAD_CONCURRENCY, "more")
+        run.rest()
+        assert spec(kube)["download"]["concurrency"] == 5
+        add_node(kube, "node-b")
+        run.rest()
+        assert spec(kube, "node-b") == {}
+        set_setting(kube, settings.DOWNLOAD_CONCURRENCY, "6")
+        run.until(lambda: spec(kube, "node-b"))
+        assert spec(kube)["download"]["concurrency"] == 6
+
+
 def test_store_layer_follows_labels_and_stores() -> None:
     """A ModelStore's overrides reach the nodes it selects, and leave with it."""
     kube = cluster()
@@ -226,66 +163,6 @@ def test_store_layer_follows_labels_and_stores() -> None:
         kube.put(NODES, {"metadata": {"name": "node-a", "uid": "uid-node-a", "labels": {}}})
         run.until(lambda: "store" not in spec(kube))
         assert spec(kube)["download"] == {"concurrency": 8}
-
-
-def test_kubelet_is_read_again_every_half_hour() -> None:
-    """A changed threshold reaches the spec with the next reading, without any other change."""
-    kube = cluster()
-    with running(kube) as run:
-        run.until(lambda: spec(kube))
-        kube.raw[PATH] = {"kubeletconfig": {"imageGCHighThresholdPercent": 70}}
-        run.advance(1790)
-        run.rest()
-        assert spec(kube)["kubelet"]["imageGCHighThresholdPercent"] == 85
-        run.advance(11)
-        eventually(lambda: spec(kube)["kubelet"] == {"imageGCHighThresholdPercent": 70})
-
-
-def test_failed_reading_keeps_the_last() -> None:
-    """A kubelet that stops answering changes nothing, and is asked again after a minute."""
-    kube = cluster()
-    with running(kube) as run:
-        run.until(lambda: spec(kube))
-        kube.raw[PATH] = Unreachable("no route")
-        run.advance(1801)
-        run.until(lambda: kube.count("raw") == 2)
-        assert spec(kube)["kubelet"]["nodefsAvailable"] == "10%"
-        kube.raw[PATH] = {"kubeletconfig": {"evictionHard": {"nodefs.available": "20%"}}}
-        run.advance(61)
-        eventually(lambda: spec(kube)["kubelet"] == {"nodefsAvailable": "20%"})
-
-
-def test_kubelet_never_read() -> None:
-    """A node whose kubelet answers nonsense has an object without thresholds."""
-    kube = cluster()
-    kube.raw[PATH] = b"<html>"
-    with running(kube) as run:
-        run.until(lambda: spec(kube))
-    assert "kubelet" not in spec(kube)
-
-
-def test_thresholds_survive_a_restart_with_a_silent_kubelet() -> None:
-    """What an earlier worker read stays until the kubelet was read again."""
-    kube = cluster()
-    with running(kube) as run:
-        run.until(lambda: spec(kube))
-    kube.raw[PATH] = Unreachable("no route")
-    applied = kube.count("apply")
-    with running(kube) as run:
-        run.until(lambda: kube.count("raw") >= 2)
-    assert spec(kube)["kubelet"] == {"nodefsAvailable": "10%", "imageGCHighThresholdPercent": 85}
-    assert kube.count("apply") == applied
-
-
-def test_written_on_a_fresh_reading() -> None:
-    """A write for another reason also takes up what kubelet is set to by then."""
-    kube = cluster()
-    with running(kube) as run:
-        run.until(lambda: spec(kube))
-        kube.raw[PATH] = {"kubeletconfig": {"imageGCHighThresholdPercent": 60}}
-        set_setting(kube, settings.DOWNLOAD_CONCURRENCY, "4")
-        eventually(lambda: spec(kube).get("kubelet") == {"imageGCHighThresholdPercent": 60})
-        assert spec(kube)["download"]["concurrency"] == 4
 
 
 def test_steady_cluster_is_left_alone() -> None:

@@ -24,10 +24,10 @@ from gpustack_delivery.vocabulary.resources import (
 from gpustack_delivery.worker.operator import Worker
 from gpustack_delivery.worker.options import WorkerOptions
 from tests.unit.fakes import eventually
+from tests.unit.worker.fake_hub import FakeHub
 from tests.unit.worker.world import (
     NAMESPACE,
     ClusterKube,
-    FakeHub,
     SteppedClock,
     add_driver,
     add_node,
