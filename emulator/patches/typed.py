@@ -163,7 +163,8 @@ def _merge_lists(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
 def prune(document: Any, shape: Shape, dropped: FieldSet, kept: FieldSet) -> Any:
     """Return the document without what is in `dropped` and not in `kept`; what is in neither stays.
 
-    A container goes whole when nothing in it is kept; an emptied one goes too.
+    A container goes whole when nothing in it is kept; an emptied one goes too, unless it is kept
+    itself.
     """
     form = shape.form(document)
     if form == LEAF or not dropped:
@@ -176,7 +177,7 @@ def prune(document: Any, shape: Shape, dropped: FieldSet, kept: FieldSet) -> Any
             continue
         else:
             remaining = content
-        if remaining not in ({}, []) or content in ({}, []):
+        if element in kept.members or remaining not in ({}, []) or content in ({}, []):
             result[element] = remaining
     if form == MAP:
         return {element[2:]: content for element, content in result.items()}
