@@ -186,7 +186,7 @@ class Http:
                 with self._session.request(
                     method,
                     chain.url,
-                    headers=request_headers(headers, chain.token),
+                    headers=request_headers(headers, chain),
                     proxies={"http": proxy, "https": proxy} if proxy else {},
                     allow_redirects=False,
                     stream=True,
@@ -220,7 +220,7 @@ class Http:
                         "GET",
                         chain.url,
                         headers={
-                            **request_headers(headers, chain.token),
+                            **request_headers(headers, chain),
                             "Accept-Encoding": "identity",
                         },
                         redirect=False,

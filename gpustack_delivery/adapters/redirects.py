@@ -30,6 +30,7 @@ class Chain:
     def __init__(self, url: str, token: Token | None) -> None:
         self.url = url
         self.token = token
+        self.trusted = True  # nothing secret goes along any more once this is False
         self._redirects = 0
 
     def follow(self, status: int, location: str | None) -> bool:
@@ -45,7 +46,7 @@ class Chain:
         self._redirects += 1
         target = _resolve(self.url, location)
         if not same_place(self.url, target):
-            self.token = None
+            self.token, self.trusted = None, False
         self.url = target
         return True
 

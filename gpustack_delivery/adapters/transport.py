@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from gpustack_delivery.adapters.redirects import Chain
 from gpustack_delivery.errors import ConfigurationFault, Fault
-from gpustack_delivery.redaction import Token
 
 USER_AGENT: Final = "gpustack-operator"
 
@@ -39,15 +39,19 @@ class Answer:
     url: str
 
 
-def request_headers(headers: Mapping[str, str] | None, token: Token | None) -> dict[str, str]:
+def request_headers(headers: Mapping[str, str] | None, chain: Chain) -> dict[str, str]:
     """Return a request's headers: the caller's, who we are, and the credential if one goes along.
+
+    A caller's own Authorization header obeys the same rule as a token.
 
     Raises:
         CredentialFault: the credential would break the header.
     """
     sent = {"User-Agent": USER_AGENT, **(headers or {})}
-    if token:
-        value = token.reveal()
+    if not chain.trusted:
+        sent.pop("Authorization", None)
+    if chain.token:
+        value = chain.token.reveal()
         # HTTP libraries print a header that they refuse, so a bad one must not reach them.
         if not all("!" <= character <= "~" for character in value):
             raise CredentialFault("a credential that no header can carry")

@@ -114,6 +114,16 @@ def test_credential_stays_with_its_host(http: Http, way: str) -> None:
         assert [seen.headers.get("authorization") for seen in other.seen] == [None]
 
 
+def test_callers_own_authorization_obeys_the_rule_too(http: Http) -> None:
+    """A header that a caller made for a host is not sent to another one."""
+    with Origin(lambda seen, wire: wire.respond(200, b"end")) as other:
+        redirect = f"{other.url}/end"
+        with Origin(lambda seen, wire: wire.respond(302, b"", Location=redirect)) as hub:
+            http.call("GET", hub.url, headers={"Authorization": "Basic canary"})
+        assert hub.seen[0].headers["authorization"] == "Basic canary"
+        assert "authorization" not in other.seen[0].headers
+
+
 def test_redirects_that_never_end_are_ended(http: Http) -> None:
     """Eleven requests are made, then the chain is given up."""
     with Origin(lambda seen, wire: wire.respond(302, Location="/again")) as origin:
