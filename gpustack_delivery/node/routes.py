@@ -11,6 +11,7 @@ from pathlib import Path
 from gpustack_delivery.adapters.hashing import Hashing
 from gpustack_delivery.adapters.http import Http
 from gpustack_delivery.adapters.huggingface import HuggingFace
+from gpustack_delivery.adapters.modelscope import ModelScope
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.node.downloading import Cancellation, Downloader, Limits, Target
 from gpustack_delivery.ports import Clock, Disk, Hub
@@ -35,7 +36,9 @@ class HubRoute:
         """
         if kind is HubKind.HUGGING_FACE:
             return HuggingFace(self._access.hugging_face_endpoint, self._http)
-        raise ConfigurationFault("the node has no way to ModelScope")
+        if not self._access.model_scope_endpoint:
+            raise ConfigurationFault("the node's configuration names no ModelScope endpoint")
+        return ModelScope(self._access.model_scope_endpoint, self._http)
 
     def fetch(
         self,
