@@ -34,6 +34,7 @@ from gpustack_delivery.worker.leader import Candidacy, Elector
 from gpustack_delivery.worker.metrics import Metrics
 from gpustack_delivery.worker.options import WorkerOptions
 from gpustack_delivery.worker.term import Duties, Term
+from gpustack_delivery.worker.trust import establish_all
 from gpustack_delivery.worker.webhooks import Principals, Webhooks
 
 CERTIFICATE_SECONDS: Final = 60.0
@@ -80,6 +81,9 @@ class Worker:
         principals = Principals(username, options.plugin_username, options.namespace)
         self._webhooks = Webhooks(self._kube, principals, self._metrics)
         self._server = self._listen(certificate)
+        if options.webhook_configuration:
+            name = options.webhook_configuration
+            self._patiently(lambda: establish_all(self._kube, name, certificate.ca_pem))
         self._keeper.start()
         candidacy = Candidacy(options.namespace, options.webhook_service, options.replica)
         self._elector = Elector(self._kube, self._clock, candidacy, self._lead, self._follow)

@@ -1,7 +1,8 @@
 """Keeps the webhook configurations trusting the certificate that the worker serves.
 
-The chart cannot know the certificate, and an upgrade may write its own empty bundle back, so the
-leader looks every minute. A configuration that is not there is none of its business.
+The chart cannot know the certificate, and an upgrade may write its own empty bundle back: every
+replica looks when it starts, and the leader every minute. A configuration that is not there is none
+of its business.
 
 Rule: NS-OWN-12.
 """
@@ -11,9 +12,10 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from gpustack_delivery.errors import NotFound
+from gpustack_delivery.errors import Conflict, NotFound
 from gpustack_delivery.mirror import Key
 from gpustack_delivery.ports import Clock, Kube
 from gpustack_delivery.vocabulary.resources import Resource
@@ -43,6 +45,33 @@ _CONFIGURATIONS: Final = {
 _log = logging.getLogger(__name__)
 
 
+def establish_all(kube: Kube, name: str, ca_pem: str) -> None:
+    """Make both configurations of a name trust a certificate, now."""
+    for resource in _CONFIGURATIONS.values():
+        # Whoever changed it meanwhile was another replica, which trusts the same certificate.
+        with suppress(Conflict):
+            establish(kube, resource, name, ca_pem)
+
+
+def establish(kube: Kube, resource: Resource, name: str, ca_pem: str) -> None:
+    """Make a configuration trust a certificate; one that does, or is not there, is not touched."""
+    try:
+        configuration = kube.get(resource, name)
+    except NotFound:
+        return
+    bundle = base64.b64encode(ca_pem.encode()).decode()
+    webhooks = configuration.get("webhooks") or []
+    trusting = [
+        webhook | {"clientConfig": webhook["clientConfig"] | {"caBundle": bundle}}
+        for webhook in webhooks
+    ]
+    if trusting != webhooks:
+        version = configuration["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "webhooks": trusting}
+        kube.merge_patch(resource, name, patch)
+        _log.info("%s %s trusts the worker's certificate", resource.plural, name)
+
+
 class Trust:
     """Writes the CA bundle into both configurations of one name."""
 
@@ -65,20 +94,5 @@ class Trust:
         self._controller.stop()
 
     def _reconcile(self, key: Key) -> float | None:
-        resource = _CONFIGURATIONS[key[1]]
-        try:
-            configuration = self._kube.get(resource, self._name)
-        except NotFound:
-            return LOOK_SECONDS
-        bundle = base64.b64encode(self._ca_pem().encode()).decode()
-        webhooks = configuration.get("webhooks") or []
-        trusting = [
-            webhook | {"clientConfig": webhook["clientConfig"] | {"caBundle": bundle}}
-            for webhook in webhooks
-        ]
-        if trusting != webhooks:
-            version = configuration["metadata"]["resourceVersion"]
-            patch = {"metadata": {"resourceVersion": version}, "webhooks": trusting}
-            self._kube.merge_patch(resource, self._name, patch)
-            _log.info("%s %s trusts the worker's certificate", resource.plural, self._name)
+        establish(self._kube, _CONFIGURATIONS[key[1]], self._name, self._ca_pem())
         return LOOK_SECONDS

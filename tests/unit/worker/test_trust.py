@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 
+from gpustack_delivery.errors import Conflict
 from gpustack_delivery.vocabulary.resources import Resource
-from gpustack_delivery.worker.trust import Trust
+from gpustack_delivery.worker.trust import Trust, establish_all
 from tests.unit.worker.world import ClusterKube, SilentObserver, SteppedClock, idle
 
 GROUP = "admissionregistration.k8s.io"
@@ -49,3 +50,16 @@ def test_bundles_follow_the_certificate() -> None:
     idle(kube, clock, 1)
     assert bundles(kube, VALIDATING) == ["second", "second"]
     trust.stop()
+
+
+def test_a_race_between_replicas_is_no_failure() -> None:
+    """Whoever loses it finds the same certificate trusted."""
+    kube = ClusterKube()
+    config = {"service": {"name": "worker", "path": "/validate"}}
+    body = {"metadata": {"name": "gpustack"}, "webhooks": [{"name": "a", "clientConfig": config}]}
+    kube.put(VALIDATING, body)
+    kube.trouble = [None, None, Conflict("moved on", code=409)]
+    establish_all(kube, "gpustack", "ca")
+    assert bundles(kube, VALIDATING) == [""]
+    establish_all(kube, "gpustack", "ca")
+    assert bundles(kube, VALIDATING) == ["ca"]
