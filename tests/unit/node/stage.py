@@ -8,6 +8,7 @@ import ssl
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -190,6 +191,11 @@ class Stage:
         """Call NodeUnpublishVolume."""
         fields = {"volume_id": f"csi-{pod}", "target_path": str(self.target(pod))} | changes
         return self.call("NodeUnpublishVolume", csi_pb2.NodeUnpublishVolumeRequest(**fields))
+
+    def ask(self, stub: Callable[[grpc.Channel], Any], method: str, request: object) -> Any:
+        """Call any method of the driver; return its answer."""
+        with grpc.insecure_channel(f"unix:{self.socket}") as channel:
+            return getattr(stub(channel), method)(request, timeout=20, wait_for_ready=True)
 
     def call(self, method: str, request: object) -> tuple[str, str]:
         """Call the driver over its socket; return the code's name and the message."""
