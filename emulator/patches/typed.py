@@ -164,14 +164,16 @@ def prune(document: Any, shape: Shape, dropped: FieldSet, kept: FieldSet) -> Any
     """Return the document without what is in `dropped` and not in `kept`; what is in neither stays.
 
     A container goes whole when nothing in it is kept; an emptied one goes too, unless it is kept
-    itself.
+    itself. List items and chosen keys are kept by owning them, not by owning something inside: half
+    an item is none.
     """
     form = shape.form(document)
     if form == LEAF or not dropped:
         return document
     result: dict[str, Any] = {}
     for element, (content, below) in (_parts(document, shape) or {}).items():
-        if kept.holds(element):
+        is_field = element.startswith("f:") and shape.declares(element[2:])
+        if kept.holds(element) if is_field else element in kept.members:
             remaining = prune(content, below, dropped.below(element), kept.below(element))
         elif dropped.holds(element):
             continue

@@ -164,6 +164,18 @@ def test_a_field_no_longer_applied_goes_unless_someone_owns_it() -> None:
     assert applier.owned() == {("editor", "Update", ""): {"f:spec": {"f:mode": {}}}}
 
 
+def test_an_item_goes_with_its_applier() -> None:
+    """An item that is no longer applied goes, though someone else wrote a field of it."""
+    applier = Applier()
+    applied = applier.apply("m1", widget({"size": 1, "items": [{"key": "a"}, {"key": "b"}]}))
+    changed = copy.deepcopy(applied)
+    changed["spec"]["items"][0]["value"] = "v"
+    applier.update("editor", changed)
+    result = applier.apply("m1", widget({"size": 1, "items": [{"key": "b"}]}))
+    assert result["spec"]["items"] == [{"key": "b"}]
+    assert ("editor", "Update", "") not in applier.owned()
+
+
 def test_an_apply_that_changes_nothing_keeps_its_time() -> None:
     """Applying the same document again leaves managedFields as they were."""
     applier = Applier()
