@@ -41,7 +41,7 @@ from emulator.controllers.garbage import GarbageCollector
 from emulator.controllers.loop import Loop
 from emulator.controllers.namespaces import NamespaceController
 from emulator.deletion import Deletion
-from emulator.errors import access_denied, not_allowed, not_found
+from emulator.errors import access_denied, not_allowed, not_emulated, not_found
 from emulator.kinds.kind import Kind
 from emulator.objects import Store
 from emulator.reads import Reads
@@ -78,6 +78,19 @@ __all__ = [
 ]
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+NOT_EMULATED = frozenset(
+    ("pods", subresource)
+    for subresource in (
+        "attach",
+        "ephemeralcontainers",
+        "exec",
+        "log",
+        "portforward",
+        "proxy",
+        "resize",
+    )
+) | {("services", "proxy"), ("nodes", "proxy")}
+"""Subresources of a real server that answer 501 here, unless a connector serves them."""
 _CRITICAL = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 _ALL = ListOptions()
@@ -309,6 +322,8 @@ class Api:
             return
         if subresource in resource.subresources:
             raise not_allowed(resource, verb)
+        if (resource.plural, subresource) in NOT_EMULATED:
+            raise not_emulated(f"{resource.plural}/{subresource}")
         raise not_found(resource, target.name)
 
     def _follow_up(self, target: Target, object_: Json, *, created: bool) -> None:

@@ -237,6 +237,9 @@ class _Tables:
         self._heading = True
 
     def __call__(self, object_: Json) -> Json:
+        if "uid" not in object_["metadata"]:
+            # A bookmark is no object: its table has a version and no rows.
+            return self._tabulator.table(object_["metadata"], [], heading=False)
         table = self._tabulator.one(object_, heading=self._heading)
         self._heading = False
         return table

@@ -235,6 +235,11 @@ def not_allowed(resource: Resource, verb: str) -> ApiError:
     return failure(405, "MethodNotAllowed", message, details_of(resource.group, resource.plural))
 
 
+def not_emulated(what: str) -> ApiError:
+    """501: a real server has this, the emulator has not."""
+    return failure(501, "NotImplemented", f"the emulator does not implement {what}", {})
+
+
 def expired(message: str) -> ApiError:
     """410: the version asked for is no longer kept."""
     return failure(410, "Expired", message)

@@ -222,6 +222,15 @@ class Store:
             self._publish(collection, Change("DELETED", key, place, self.version, (expected, gone)))
             return gone
 
+    def rewrite(self, key: CollectionKey, change: Callable[[Json], Json]) -> None:
+        """Show every object of a collection otherwise, at the version it has: nobody wrote."""
+        with self.lock:
+            collection = self._collections.get(key)
+            if collection is not None:
+                collection.objects = {
+                    place: change(object_) for place, object_ in collection.objects.items()
+                }
+
     def compact(self) -> None:
         """Forget every change: whoever is not up to date gets 410 Expired, as after an etcd
         compaction.

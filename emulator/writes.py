@@ -249,6 +249,8 @@ def _place(target: Target, object_: Json) -> None:
         )
     if target.resource.namespaced:
         metadata["namespace"] = target.namespace
+        if not target.namespace:
+            raise bad_request("an empty namespace may not be set during creation")
     if not target.name:
         return
     name = metadata.get("name", "")

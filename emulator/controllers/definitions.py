@@ -66,13 +66,15 @@ class DefinitionController:
     def _serve(self, definition: Json) -> None:
         spec = definition["spec"]
         terminating = bool(definition["metadata"].get("deletionTimestamp"))
-        kinds = [
-            Custom(definition, version, terminating=terminating)
-            for version in spec["versions"]
-            if version.get("served")
-        ]
-        self._state.store.open((spec["group"], spec["names"]["plural"]))
-        self._state.registry.replace(spec["group"], spec["names"]["plural"], kinds)
+        served = [version for version in spec["versions"] if version.get("served")]
+        kinds = [Custom(definition, version, terminating=terminating) for version in served]
+        key = (spec["group"], spec["names"]["plural"])
+        self._state.store.open(key)
+        self._state.registry.replace(*key, kinds)
+        for version, kind in zip(served, kinds, strict=True):
+            if version.get("storage"):
+                # A new schema counts for what is stored, too: reading prunes and defaults.
+                self._state.store.rewrite(key, kind.reread)
 
     def _conflict(self, definition: Json) -> tuple[str, str] | None:
         """Return reason and message when another definition of the group has one of the names."""

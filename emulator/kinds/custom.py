@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from emulator.contracts import Json, Resource
+from emulator.contracts import Json, Resource, copied
 from emulator.errors import (
     INCOMPLETE,
     ApiError,
@@ -174,6 +174,13 @@ class Custom(Kind):
         path = self.scale_paths.get("specReplicasPath")
         if path:
             yield from _scale_faults(object_, path)
+
+    def reread(self, object_: Json) -> Json:
+        """Return a stored object as this schema shows it: pruned, and with its defaults."""
+        shown = copied(object_)
+        structural.prune(self._schema, shown)
+        structural.default(self._schema, shown)
+        return object_ if shown == object_ else shown
 
     def selectable(self, object_: Json) -> Mapping[str, str]:
         """Return the CRD's selectable fields and their values."""

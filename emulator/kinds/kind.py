@@ -107,8 +107,9 @@ class Kind(abc.ABC):
         """Reset on a status update everything but status; built-in kinds let labels and annotations
         through.
         """
-        for part in {*object_, *old} - {"status", "metadata", "apiVersion", "kind"}:
-            _keep(object_, old, part)
+        for part in dict.fromkeys((*object_, *old)):
+            if part not in ("status", "metadata", "apiVersion", "kind"):
+                _keep(object_, old, part)
         _keep(object_["metadata"], old["metadata"], "ownerReferences")
 
     def bumps_generation(self, object_: Json, old: Json) -> bool:

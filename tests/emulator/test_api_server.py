@@ -22,6 +22,7 @@ from gpustack_delivery.httpd import Request, Response, Server
 from gpustack_delivery.httpd.certificates import Authority, server_context
 
 MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
 WATCHES = 500
 
 
@@ -147,13 +148,17 @@ def test_stopping_the_server_ends_its_watches(api: Api, server: Server) -> None:
             "the server does not allow this method on the requested resource",
         ),
         ("GET", f"{MAPS}/x/status", 404, 'configmaps "x" not found'),
+        ("POST", f"{PODS}/x/exec", 501, "the emulator does not implement pods/exec"),
+        ("GET", f"{PODS}/x/log", 501, "the emulator does not implement pods/log"),
+        ("POST", "/api/v1/pods", 400, "an empty namespace may not be set during creation"),
     ],
 )
 def test_says_what_is_not_served(
     server: Server, method: str, path: str, code: int, message: str
 ) -> None:
     """Paths and methods outside the API answer as the real server does."""
-    status, said = ask(server, method, path)
+    body: Any = {"metadata": {}} if method == "POST" else None
+    status, said = ask(server, method, path, body)
     assert status == code
     assert (said if isinstance(said, str) else said["message"]) == message
 
