@@ -92,6 +92,12 @@ def _up(arguments: argparse.Namespace, stack: ExitStack) -> None:
             kubernetes=arguments.kubernetes,
         )
     cluster = stack.enter_context(Cluster(kubernetes=arguments.kubernetes))
+    served = []
+    if hubs:
+        hub = cluster.add_hub()
+        for folder, name in hubs:
+            hub.add_repository(name, folder)
+            served.append(f"hub {hub.url} serves {folder} as {name}")
     labels = dict(GPU_LABELS) if arguments.gpu_labels else {}
     options = NodeOptions(allocatable=GPU_RESOURCES if arguments.gpu_labels else {})
     for number in range(1, arguments.nodes + 1):
@@ -99,13 +105,8 @@ def _up(arguments: argparse.Namespace, stack: ExitStack) -> None:
     if objects:
         namespace = {"apiVersion": "v1", "kind": "Namespace"}
         cluster.apply([{**namespace, "metadata": {"name": arguments.namespace}}, *objects])
-    lines = [str(cluster.kubeconfig()), f"kubernetes v{arguments.kubernetes} at {cluster.url}"]
-    if hubs:
-        hub = cluster.add_hub()
-        for folder, name in hubs:
-            hub.add_repository(name, folder)
-            lines.append(f"hub {hub.url} serves {folder} as {name}")
-    sys.stdout.write("\n".join(lines) + "\n")
+    version = f"kubernetes v{arguments.kubernetes} at {cluster.url}"
+    sys.stdout.write("\n".join([str(cluster.kubeconfig()), version, *served]) + "\n")
 
 
 def _serve(arguments: argparse.Namespace, stack: ExitStack) -> None:

@@ -171,6 +171,8 @@ class Cluster:
         self._nodes[name] = node
         node.configuration.update(options.configuration)
         node.start_kubelet()
+        if isinstance(self.clock, ManualClock):
+            self.clock.rest()  # so that what comes next is always the same
         if labels:
             self.client.patch("v1", "Node", name, {"metadata": {"labels": labels}})
         return node

@@ -153,8 +153,9 @@ class Node:
     def remove(self) -> None:
         """Take the machine away: kubelet ends and the Node object is deleted."""
         self.stop_kubelet()
+        administrator = Client(self._client.api)
         try:
-            self._client.delete("v1", "Node", self.name)
+            administrator.delete("v1", "Node", self.name)
         except ApiError as error:
             if error.code != 404:
                 raise

@@ -40,6 +40,7 @@ class NodeLifecycle:
         self._nodes: dict[str, Json] = {}
         self._pods: dict[str, Json] = {}
         self._heard: dict[str, float] = {}  # when each node's Lease was last seen to change
+        self._leased: set[str] = set()  # the Lease is the last thing that a new kubelet makes
         self._missing: dict[str, float] = {}  # since when a Pod's node has not existed
         self._followers = (
             Follower(client, ("v1", "Node"), self._node_seen, name="lifecycle:nodes"),
@@ -75,6 +76,7 @@ class NodeLifecycle:
             if kind == "DELETED":
                 self._nodes.pop(name, None)
                 self._heard.pop(name, None)
+                self._leased.discard(name)
             else:
                 self._nodes[name] = node
                 self._heard.setdefault(name, self._clock.monotonic())
@@ -85,9 +87,10 @@ class NodeLifecycle:
             return
         with self._condition:
             name = lease["metadata"]["name"]
-            was_silent = self._silent(name)
+            news = name not in self._leased or self._silent(name)
+            self._leased.add(name)
             self._heard[name] = self._clock.monotonic()
-            if was_silent:  # a heartbeat in time changes nothing that anybody waits for
+            if news:  # a heartbeat in time changes nothing that anybody waits for
                 self._wake()
 
     def _pod_seen(self, kind: str, pod: Json) -> None:
@@ -130,11 +133,13 @@ class NodeLifecycle:
             p for p in pods if p["spec"].get("nodeName") == name and not predicates.finished(p)
         ]
         with self._condition:
-            silent = self._silent(name)
+            silent, registered = self._silent(name), name in self._leased
             again = self._heard.get(name, 0.0) + GRACE_SECONDS
         if silent and _ready(node) != "Unknown":
             self._lose(node, there)
             return None  # the write comes back by the watch
+        if not registered and not silent:
+            return again
         wanted = _taints(node, evicting=any(_ready(other) == "True" for other in nodes.values()))
         self._taint(node, wanted)
         evictions = [self._evict(pod, node) for pod in there]
@@ -258,24 +263,32 @@ class NodeLifecycle:
                 raise
 
     def _edit(self, obj: Json, change: Callable[[Json], None], *, status: bool) -> None:
-        """Read, edit and write an object until nobody else wrote in between, or it is gone."""
+        """Read, edit and write an object until nobody else wrote in between, or it is gone.
+
+        What was written is known at once, so that nothing is done twice before the watch tells.
+        """
         metadata = obj["metadata"]
+        write = self._client.update_status if status else self._client.update
         while True:
             try:
                 current = self._client.get(
                     "v1", obj["kind"], metadata["name"], namespace=metadata.get("namespace", "")
                 )
                 change(current)
-                if status:
-                    self._client.update_status(current)
-                else:
-                    self._client.update(current)
+                self._remember(write(current))
             except ApiError as error:
                 if error.reason == "Conflict":
                     continue
                 if error.code != 404:
                     raise
             return
+
+    def _remember(self, obj: Json) -> None:
+        with self._condition:
+            if obj["kind"] == "Node":
+                self._nodes[obj["metadata"]["name"]] = obj
+            else:
+                self._pods[obj["metadata"]["uid"]] = obj
 
 
 def _ready(node: Json) -> str:

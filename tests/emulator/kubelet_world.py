@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,15 @@ class World:
     clock: ManualClock
     node: Node
     plugin: Plugin
+    others: list[Plugin] = field(default_factory=list)
+
+    def add_plugin(self, node: Node, script: Script) -> Plugin:
+        """Start the plugin of another node; it ends with the world."""
+        plugin = Plugin(node, self.clock, script)
+        self.others.append(plugin)
+        plugin.start()
+        assert self.cluster.settle()
+        return plugin
 
     def add_driver(self, **spec: Any) -> None:
         """Create the CSIDriver object."""
@@ -138,11 +147,13 @@ def world(
         if started:
             plugin.start()
         assert cluster.settle()
+        built = World(cluster, clock, node, plugin)
         try:
-            yield World(cluster, clock, node, plugin)
+            yield built
         finally:
             clock.advance(200)  # whatever a script still waits for is over then
-            plugin.stop()
+            for one in (plugin, *built.others):
+                one.stop()
 
 
 def anonymous(value: Any) -> Any:

@@ -1,0 +1,96 @@
+"""`python -m emulator`: a cluster and a hub on a terminal, and one line for what cannot be done."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[list[str]]:
+    """Run a command until it stays; yield the lines it said, and end it by a signal."""
+    command = [sys.executable, "-m", "emulator", *arguments]
+    process = subprocess.Popen(  # noqa: S603 - our own program
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process:
+        wanted = 2 + sum(argument == "--hub" for argument in arguments)
+        try:
+            yield [process.stdout.readline().strip() for _ in range(wanted)]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a folder to serve."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}", "utf-8")
+    return folder
+
+
+def test_up_says_how_to_reach_it_and_goes_on_a_signal(model: Path) -> None:
+    """The first line is a kubeconfig; the folder of the cluster is gone afterwards."""
+    with started("up", "--nodes", "2", "--gpu-labels", "--hub", f"{model}=org/name") as lines:
+        kubeconfig = Path(lines[0])
+        content = json.loads(kubeconfig.read_text("utf-8"))
+        server = content["clusters"][0]["cluster"]["server"]
+        assert lines[1] == f"kubernetes v1.30 at {server}"
+        url = f"{lines[2].split()[1]}/org/name/resolve/main/config.json"
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - ours
+            assert answer.read() == b"{}"
+    assert not kubeconfig.parent.exists()
+
+
+def test_hub_serve(model: Path) -> None:
+    """A hub alone prints its endpoint first and serves the folder under a name of its own."""
+    with started("hub", "serve", str(model)) as lines:
+        assert lines[1] == f"serves {model} as local/model"
+        url = f"{lines[0]}/local/model/resolve/main/config.json"
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - ours
+            assert answer.read() == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["up", "--nodes", "0"], "choose a number from 1 to 254"),
+        (["up", "--hub", "nowhere"], "write it as DIR=ORG/NAME"),
+        (["up", "--hub", "dir=name"], "write it as DIR=ORG/NAME"),
+        (["up", "--hub", "{tmp}/none=org/name"], "none"),
+        (["up", "--chart", "{tmp}"], "has no Chart.yaml"),
+        (["up", "--kubernetes", "one"], "one"),
+        (["hub", "serve", "{tmp}/none"], "none"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    """Wrong input ends with status 2 and one line, and nothing is left behind."""
+    given = [argument.replace("{tmp}", str(tmp_path)) for argument in arguments]
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-m", "emulator", *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path.cwd())},
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("emulator: ")
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
