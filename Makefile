@@ -49,6 +49,7 @@ docs: $(READY) ## regenerate the generated pages under docs/
 
 stubs: $(READY) ## regenerate protobuf modules from their .proto files
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. gpustack_delivery/csi_wire/csi.proto gpustack_delivery/csi_wire/pluginregistration.proto
+	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. emulator/k8s_wire/kubernetes.proto emulator/k8s_wire/workloads.proto
 
 lock: ## resolve the dependency locks again (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra dev --custom-compile-command "make lock" -o requirements/dev.lock pyproject.toml
