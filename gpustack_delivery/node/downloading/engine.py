@@ -2,7 +2,8 @@
 
     fetchers   up to `download.concurrency` threads; each takes the next segment, asks a source for
                it, writes it to its place and hands the buffer on
-    hasher     one thread; hashes segments in byte order from memory, never from disk
+    hashers    hash each file's segments in byte order from memory, never from disk; one is enough
+               for one file, so there are as many as files, up to a few
     keeper     the attempt's own thread; ends requests that stall, syncs and writes checkpoints,
                finishes files, and adds fetchers when the node's limits grow
 
@@ -20,6 +21,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from gpustack_delivery.adapters.hashing import Hashing
 from gpustack_delivery.adapters.http import Http
@@ -39,6 +41,9 @@ from gpustack_delivery.node.downloading.limits import Abandoned, Limits
 from gpustack_delivery.node.downloading.work import Task, Work
 from gpustack_delivery.ports import Clock, Disk
 from gpustack_delivery.redaction import Token
+
+HASHERS: Final = 4
+"""Hashing threads of one attempt at most: four cores hash more than a fast network brings."""
 
 
 class Downloader:
@@ -163,7 +168,9 @@ class _Crew:
         for file in files:
             if file.offset == file.size:  # an empty one, or whole at its last checkpoint
                 self._work.later(partial(self._settle, file))
-        self._start("hash", self._hash, self._work.hasher_left)
+        for number in range(min(HASHERS, sum(not file.in_one_piece for file in files))):
+            self._work.hasher_enters()
+            self._start(f"hash-{number + 1}", self._hash, self._work.hasher_leaves)
         try:
             self._keep()
         finally:
@@ -199,11 +206,10 @@ class _Crew:
                         file.write(segment)
                         self._work.arrived(piece)
                         handed_on = True
-        except AttemptFault as fault:
+        except (AttemptFault, OSError) as error:
+            fault = error if isinstance(error, AttemptFault) else disk_fault(error)
             file.wrong = file.wrong or fault.reason is Reason.INTEGRITY_MISMATCH
-            raise
-        except OSError as error:
-            raise disk_fault(error) from error
+            self._fail(fault)  # before the segment is given back: no other fetcher goes on
         finally:
             if not handed_on:
                 self._work.dropped(piece)
@@ -212,15 +218,16 @@ class _Crew:
         while (piece := self._work.next_to_hash()) is not None:
             file = piece.file
             file.hasher.update(piece.segment.view[: piece.segment.received])
-            self._work.hashed(piece)
-            if file.offset == file.size:
-                self._settle(file)
-            elif file.offset - file.noted >= self._checkpoint_bytes:
+            offset = file.offset + piece.segment.received
+            if offset < file.size and offset - file.noted >= self._checkpoint_bytes:
                 state = file.hasher.save()
                 if state is not None:
-                    file.noted = file.offset
-                    checkpoint = Checkpoint(file.offset, state)
+                    file.noted = offset
+                    checkpoint = Checkpoint(offset, state)
                     self._work.later(partial(self._keeper.save, file, checkpoint))
+            self._work.hashed(piece)  # from here on another thread may go on with the file
+            if offset == file.size:
+                self._settle(file)
 
     def _settle(self, file: File, segment: Segment | None = None) -> None:
         """Judge a file whose last byte is hashed; one in one piece is written only when right."""

@@ -2,7 +2,7 @@
 
 Files are worked on in the order of the attempt; a later file is begun only while an earlier one has
 no segment to give. Three kinds of threads wait here, each for its own news: fetchers for a segment
-or a buffer, the hasher for the segment that comes next in some file, the keeper for things to do on
+or a buffer, hashers for the segment that comes next in some file, the keeper for things to do on
 disk. Nothing here touches disk or network.
 
 `engine` owns one per attempt. Rules: NS-DL-14, NS-DL-17.
@@ -43,7 +43,7 @@ class Work:
         self._hashable: deque[File] = deque()
         self._tasks: deque[Task] = deque()
         self._fetchers = 0
-        self._hashing = True
+        self._hashers = 0
         self._news = False
         self._fault: Exception | None = None
         self.pieces = sum(file.pieces for file in self._waiting)
@@ -131,7 +131,7 @@ class Work:
             piece.file.dropped()
             self._take_back(piece)
 
-    # What the hasher calls.
+    # What hashers call.
 
     def next_to_hash(self) -> Piece | None:
         """Wait for the next segment in byte order of any file; None when no more will come."""
@@ -146,10 +146,15 @@ class Work:
                 else:
                     self._clock.wait(self._for_hasher, None)
 
-    def hasher_left(self) -> None:
-        """Note that nothing more will be hashed."""
+    def hasher_enters(self) -> None:
+        """Count a hasher in, before it starts."""
         with self._for_keeper:
-            self._hashing = False
+            self._hashers += 1
+
+    def hasher_leaves(self) -> None:
+        """Count a hasher out."""
+        with self._for_keeper:
+            self._hashers -= 1
             self._wake_all()
 
     def hashed(self, piece: Piece) -> None:
@@ -159,6 +164,7 @@ class Work:
             file.offset += piece.segment.received
             if file.has_next_to_hash:
                 self._hashable.append(file)
+                self._for_hasher.notify()
             if file.offset == file.size:
                 self._open -= 1
             self._take_back(piece)
@@ -212,7 +218,7 @@ class Work:
         self._for_fetchers.notify_all()
 
     def _ended(self) -> bool:
-        return not self._fetchers and not self._hashing
+        return not self._fetchers and not self._hashers
 
     def _wake_all(self) -> None:
         self._news = True
