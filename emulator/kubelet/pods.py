@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 RUN_SECONDS = "emulator/run-seconds"
 EXIT_CODE = "emulator/exit-code"
+_RETRY_SECONDS = 1.0
 
 
 class _Stopped(Exception):
@@ -112,14 +113,22 @@ class PodWorker:
 
     def _run(self) -> None:
         try:
-            self._live()
+            while not self._lived():
+                self._until(lambda: False, _RETRY_SECONDS)
         except _Stopped:
             return
-        except ApiError:
-            _log.exception("pod given up uid=%s", self.uid)
         with self._condition:
             self._done = True
         self._ended(self.uid)
+
+    def _lived(self) -> bool:
+        """Go through the Pod's life from where it stands; False when the API did not let us."""
+        try:
+            self._live()
+        except ApiError as error:
+            _log.warning("pod held up uid=%s error=%s", self.uid, error)
+            return False
+        return True
 
     def _live(self) -> None:
         if predicates.finished(self._first):

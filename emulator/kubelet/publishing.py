@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -124,15 +125,20 @@ class Publisher:
         request = self._request(pod, source, place, driver, spec)
         request.secrets.update(secrets)
         self._add_tokens(request, pod, spec)
-        place.make()
-        self._save(place, driver.name)
+        try:
+            place.make()
+            self._save(place, driver.name)
+        except OSError as error:
+            text = f"mounter.SetUpAt failed to create dir {place.folder}: {error.strerror}"
+            raise VolumeFailure(f"kubernetes.io/csi: {text}") from error
         try:
             driver.publish(request)
         except CallError as error:
             if not error.final:
                 raise VolumeFailure(str(error), After.UNCERTAIN) from error
             if not mounted and self._mounts.seen_at(place.target) is None:
-                place.remove()
+                with suppress(OSError):  # what the driver left there does not hide its error
+                    place.remove()
             raise VolumeFailure(str(error), After.NOTHING) from error
 
     def tear_down(self, place: Place) -> None:

@@ -167,12 +167,12 @@ def run_the_same_story() -> list[Any]:
             cluster.add_node(name)
         for number in range(4):
             job = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
-            metadata = {
+            metadata: Json = {
                 "name": f"p{number}",
                 "namespace": "default",
                 "annotations": {"emulator/run-seconds": str(20 * number)},
             }
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": job}
+            pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": job}
             cluster.client.create(pod)
             cluster.settle()
             clock.advance(7)
@@ -198,6 +198,29 @@ def test_the_same_story_is_the_same_every_time() -> None:
     assert len(first) > 20
     for _ in range(4):
         assert run_the_same_story() == first
+
+
+def test_watches_that_break_are_opened_again() -> None:
+    """After every watch was cut and the past forgotten, Pods still come and go."""
+    with Cluster(clock=ManualClock()) as cluster:
+        cluster.add_node("node-a")
+        pod: Json = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "before", "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
+        cluster.client.create(pod)
+        cluster.settle()
+        cluster.api.drop_watches()
+        cluster.client.delete("v1", "Pod", "before", namespace="default")
+        cluster.api.compact()
+        cluster.client.create({**pod, "metadata": {"name": "after", "namespace": "default"}})
+        cluster.settle()
+        found = cluster.client.list("v1", "Pod")
+        assert [(one["metadata"]["name"], one["status"]["phase"]) for one in found] == [
+            ("after", "Running")
+        ]
 
 
 @pytest.mark.needs("kernel-mounts")

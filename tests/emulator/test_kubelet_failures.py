@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import threading
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 
 from emulator.clock import ManualClock
 from emulator.contracts import DeleteOptions
-from tests.emulator.csi_plugin import NAME, Script
+from tests.emulator.csi_plugin import Script
 from tests.emulator.kubelet_world import World, anonymous, recorded, world
 
 Json = dict[str, Any]
@@ -247,67 +245,3 @@ def test_a_pod_deleted_during_a_slow_publish_is_unpublished_after_it() -> None:
         there.advance(2)
         assert len(there.plugin.named("NodeUnpublishVolume")) == 1
         assert there.pod("p") is None
-
-
-def test_an_unpublish_that_leaves_the_mount_is_not_believed() -> None:
-    """While something is mounted at the target the Pod stays, and unpublish is called again."""
-    with world() as there:
-        there.add_driver()
-        pod = there.add_pod("p")
-        target = there.node.target(pod)
-        extra = there.node.kubelet_dir.parent / "extra"
-        extra.mkdir()
-        there.node.mounts.bind_read_only(extra, target)
-        there.delete_pod("p")
-        assert there.pod("p") is not None
-        there.advance(1)
-        assert there.pod("p") is None
-        assert len(there.plugin.named("NodeUnpublishVolume")) == 2
-
-
-def test_a_lost_volume_file_keeps_the_pod_and_asks_nobody() -> None:
-    """Without vol_data.json kubelet does not know what to take down: the Pod stays Terminating."""
-    with world() as there:
-        there.add_driver()
-        pod = there.add_pod("p")
-        data = there.node.target(pod).with_name("vol_data.json")
-        kept = data.with_name("kept.json")
-        shutil.move(data, kept)
-        there.delete_pod("p")
-        there.advance(5)
-        assert there.pod("p") is not None
-        assert there.plugin.named("NodeUnpublishVolume") == []
-        assert json.loads(kept.read_bytes())["driverName"] == NAME
-        shutil.move(kept, data)
-        there.advance(10)
-        assert there.pod("p") is None
-
-
-def test_other_kinds_of_volumes() -> None:
-    """A missing config map holds the Pod until it comes; a kind that is lacking is named."""
-    mounts = [{"name": "vol", "mountPath": "/vol"}]
-    containers = [{"name": "c", "image": "rig.local/pause:1", "volumeMounts": mounts}]
-    with world() as there:
-        there.add_pod(
-            "cm", containers=containers, volumes=[{"name": "vol", "configMap": {"name": "late"}}]
-        )
-        (event,) = there.events("cm", "FailedMount")
-        assert event["message"].endswith('volume "vol" : configmap "late" not found')
-        config = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "late", "namespace": "n1"},
-        }
-        there.cluster.apply(config)
-        there.advance(1)
-        pod = there.pod("cm")
-        assert pod is not None
-        assert pod["status"]["phase"] == "Running"
-
-        claim = {"persistentVolumeClaim": {"claimName": "c"}}
-        there.add_pod("claim", containers=containers, volumes=[{"name": "vol", **claim}])
-        (event,) = there.events("claim", "FailedMount")
-        assert "the emulator has no persistentVolumeClaim volumes" in event["message"]
-        for name in ("cm", "claim"):
-            there.delete_pod(name)
-            assert there.pod(name) is None
