@@ -214,8 +214,7 @@ class Api:
         self._state.virtuals[key] = virtual
 
     def virtual(self, group: str, plural: str, subresource: str) -> Virtual | None:
-        """Return the function that answers creates of a resource or subresource, if there is "
-        "one."""
+        """Return the function that answers creates of a resource or subresource, if any."""
         return self._state.virtuals.get((group, plural, subresource))
 
     def new_uid(self) -> str:
@@ -247,8 +246,7 @@ class Api:
         return self._reads.list(target, options)
 
     def watch(self, target: Target, options: ListOptions = _ALL) -> WatchStream:
-        """Open a watch; a version that is too old comes as an ERROR event, as in the real "
-        "server."""
+        """Open a watch; a version that is too old comes as an ERROR event."""
         watch = Watch(self._state, target, options, self._watches.discard)
         self._watches.add(watch)
         return watch

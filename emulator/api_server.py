@@ -45,8 +45,7 @@ class Authenticator(Protocol):
     """Finds out who sent a request."""
 
     def authenticate(self, request: Request) -> Caller:
-        """Return the caller. Raises ApiError 401, or 403 for an impersonation that is not "
-        "allowed."""
+        """Return the caller. Raises ApiError 401, or 403 for a forbidden impersonation."""
 
 
 class Extra(Protocol):

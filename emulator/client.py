@@ -101,9 +101,7 @@ class Client:
         name: str = "",
         options: WriteOptions | None = None,
     ) -> Json:
-        """Create an object, or POST to a subresource of the object that `name` and `namespace`
-        name.
-        """
+        """Create an object, or POST to the subresource of a named object."""
         target = self._target_of(object_, namespace)
         target = Target(target.resource, target.namespace, name if subresource else "", subresource)
         self._ask("create", target)

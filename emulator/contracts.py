@@ -28,9 +28,7 @@ def copied(value: Value) -> Value:
 
 
 class Clock(Protocol):
-    """Time, and the only way to wait for it; `clock.SystemClock` and `clock.ManualClock` satisfy
-    it.
-    """
+    """Time, and the only way to wait for it."""
 
     def now(self) -> float:
         """Return seconds since the epoch, UTC."""
@@ -59,8 +57,7 @@ class Caller:
 
 
 ADMIN = Caller("kubernetes-admin", ("system:masters", "system:authenticated"))
-"""The cluster's first user, whom no rule binds; the emulator's own controllers ask as this one "
-"too."""
+"""The cluster's first user, whom no rule binds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +98,7 @@ class Resource:
 
     @property
     def qualified(self) -> str:
-        """Return `plural.group`, as messages name the resource; the bare plural in the core "
-        "group."""
+        """Return `plural.group` as messages name it; the bare plural in the core group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -220,9 +216,7 @@ class Outcome:
 
 
 class WatchEvent(Protocol):
-    """One event of a watch. `type` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR (then `object` is
-    a Status).
-    """
+    """One event of a watch; in an ERROR event `object` is a Status."""
 
     @property
     def type(self) -> str:
@@ -240,9 +234,7 @@ class WatchStream(Protocol):
     """An open watch; iterate it on one thread, close it from any."""
 
     def __iter__(self) -> Iterator[WatchEvent]:
-        """Yield events in order; ends when the watch times out, is closed, or its resource goes
-        away.
-        """
+        """Yield events until the watch times out, is closed, or its resource goes."""
 
     def close(self) -> None:
         """End the watch; safe from any thread, and twice."""
@@ -270,21 +262,19 @@ class Admission(Protocol):
     """Mutating and validating admission; both may raise `errors.ApiError` to refuse."""
 
     def mutate(self, attributes: Attributes, warn: Callable[[str], None]) -> Json | None:
-        """Return the object as it shall go on, or None to leave it; `attributes.object` is private
-        to this write and may be changed in place. Runs before validation; not called for DELETE.
+        """Return the changed object, or None to leave it.
+
+        `attributes.object` is private to this write and may be changed in place. Runs before
+        validation, and not for DELETE.
         """
 
     def validate(self, attributes: Attributes, warn: Callable[[str], None]) -> None:
-        """Refuse the write by raising; runs after validation and, for an update, after the version
-        check.
-        """
+        """Refuse by raising; runs after validation and the version check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A patch as sent. `type` is the media type without parameters; `body` is the decoded JSON (or
-    YAML, for apply).
-    """
+    """A patch: its media type without parameters, and its decoded document."""
 
     type: str
     body: Any
@@ -295,14 +285,12 @@ class Patcher(Protocol):
 
     def patch(self, target: Target, patch: Patch, current: Json, schema: Json | None) -> Json:
         """Return a new object: `current` with a JSON, merge or strategic merge patch applied.
-        `schema` is the CRD schema, None for built-in kinds. `current` is shared and must stay as
-        it is.
+
+        `schema` is the CRD schema, None for built-in kinds; `current` is shared and stays as it is.
         """
 
     def apply(self, target: Target, patch: Patch, current: Json | None, write: FieldWrite) -> Json:
-        """Return the result of a server-side apply, managedFields included; `current` None means
-        create.
-        """
+        """Return the result of a server-side apply; `current` None means create."""
 
     def track(self, target: Target, current: Json | None, updated: Json, write: FieldWrite) -> None:
         """Bring `updated["metadata"]["managedFields"]` up to date after a create, update or
@@ -326,9 +314,7 @@ class FieldWrite:
 
 
 class Virtual(Protocol):
-    """A create that stores nothing: reviews, and subresources such as serviceaccounts/token or
-    pods/eviction.
-    """
+    """A create that stores nothing: reviews, or subresources such as token."""
 
     def __call__(
         self, caller: Caller, target: Target, body: Json, options: WriteOptions

@@ -45,9 +45,7 @@ def check_size(body: bytes) -> None:
 def decode_object(
     body: bytes, content_type: str, resource: Resource
 ) -> tuple[Json, tuple[str, ...]]:
-    """Return an object and the complaints of strict decoding (duplicate fields). Raises ApiError
-    400, 413, 415.
-    """
+    """Return an object and its duplicate fields. Raises ApiError 400, 413, 415."""
     check_size(body)
     if content_type == PROTOBUF:
         return k8s_wire.decode(body), ()
@@ -171,9 +169,7 @@ def _repeated(value: Any, path: str) -> Iterator[str]:
 
 
 def write_options(route: Route, kind: str, complaints: tuple[str, ...] = ()) -> WriteOptions:
-    """Return create, update or patch parameters; `kind` is CreateOptions and so on. Raises ApiError
-    422.
-    """
+    """Return write parameters; `kind` names them in a refusal. Raises ApiError 422."""
     faults = [*_dry_run_faults(route.query.get("dryRun", ()))]
     validation = route.parameter("fieldValidation")
     if validation not in ("", "Ignore", "Strict", "Warn"):
@@ -214,9 +210,7 @@ def _options_fault(kind: str, faults: list[Cause]) -> ApiError:
 
 
 def delete_options(route: Route, body: bytes, content_type: str) -> DeleteOptions:
-    """Return delete parameters, from the body or else from the query. Raises ApiError 400, 415,
-    422.
-    """
+    """Return delete parameters, from body or query. Raises ApiError 400, 415, 422."""
     wire: Json = {}
     if body:
         resource = Resource("", "v1", "deleteoptions", "DeleteOptions")

@@ -121,8 +121,7 @@ class Deletion:
         return None if gone is None else _answer(kind, gone)
 
     def _mark(self, kind: Kind, options: DeleteOptions, object_: Json) -> None:
-        """Set the marks of deletion on a private copy; a second delete can only shorten the "
-        "grace."""
+        """Mark a private copy as being deleted; a second delete can only shorten the grace."""
         metadata = object_["metadata"]
         _set_finalizers(metadata, options.propagation_policy)
         grace = kind.grace_seconds(object_, options.grace_period_seconds)

@@ -163,9 +163,7 @@ def already_exists(resource: Resource, name: str) -> ApiError:
 
 
 def conflict(group: str, kind: str, name: str, text: str) -> ApiError:
-    """409: the write does not fit what is stored. `kind` is a plural, or a Kind for delete
-    preconditions.
-    """
+    """409: the write does not fit. `kind` is a plural, or a Kind for preconditions."""
     qualified = f"{kind}.{group}" if group else kind
     message = f"Operation cannot be fulfilled on {qualified} {shown(name)}: {text}"
     return failure(409, "Conflict", message, details_of(group, kind, name))
@@ -260,7 +258,6 @@ def internal(message: str) -> ApiError:
 
 
 def unparsable_version(field: str, value: str) -> ApiError:
-    """500: a resourceVersion is not a number. `field` names it for watches and is empty for "
-    "writes."""
+    """500: a resourceVersion is not a number. `field` is empty for writes."""
     text = f"strconv.ParseUint: parsing {shown(value)}: invalid syntax"
     return internal(f"{field}: Invalid value: {shown(value)}: {text}" if field else text)

@@ -137,9 +137,7 @@ class Collection:
 
 
 class Store:
-    """Collections under one version counter. Thread-safe; listeners are called under its lock and
-    must not block.
-    """
+    """Collections under one version counter. Thread-safe; listeners must not block."""
 
     def __init__(self, history: int = HISTORY) -> None:
         self.lock = threading.RLock()
@@ -180,8 +178,7 @@ class Store:
             return [collection.objects[collection.keys[i]] for i in collection.span(namespace)]
 
     def put(self, key: CollectionKey, object_: Json, expected: Json | None) -> Json | None:
-        """Store an object and return it at its new version, or None when what is stored is not
-        `expected`.
+        """Store an object; return it at its new version, None when another write came first.
 
         Args:
             key: the collection.
@@ -203,12 +200,8 @@ class Store:
             self._publish(collection, Change(type_, key, place, self.version, (expected, object_)))
             return object_
 
-    def remove(self, key: CollectionKey, expected: Json, last: Json | None = None) -> Json | None:
-        """Delete an object and return its last state at the new version, or None when it is no
-        longer `expected`.
-
-        `last` is the state to show instead of the stored one, when deletion itself changed it.
-        """
+    def remove(self, key: CollectionKey, expected: Json) -> Json | None:
+        """Delete an object; return its last state at the new version, None as in `put`."""
         metadata = expected["metadata"]
         place = f"{metadata.get('namespace', '')}/{metadata['name']}"
         with self.lock:
@@ -218,7 +211,7 @@ class Store:
             self.version += 1
             del collection.objects[place]
             del collection.keys[bisect_left(collection.keys, place)]
-            gone = versioned(last or expected, self.version)
+            gone = versioned(expected, self.version)
             self._publish(collection, Change("DELETED", key, place, self.version, (expected, gone)))
             return gone
 
@@ -232,9 +225,7 @@ class Store:
                 }
 
     def compact(self) -> None:
-        """Forget every change: whoever is not up to date gets 410 Expired, as after an etcd
-        compaction.
-        """
+        """Forget every change: whoever is not up to date gets 410 Expired."""
         with self.lock:
             for collection in self._collections.values():
                 collection.changes.clear()

@@ -183,9 +183,7 @@ def _read_token(token: str) -> tuple[int, str]:
 
 
 def parsed_version(text: str, field: str = "") -> int:
-    """Return a resourceVersion as a number, 0 for an empty one. Raises ApiError 500, as the real
-    server.
-    """
+    """Return a resourceVersion as a number, 0 for none. Raises ApiError 500."""
     if not text:
         return 0
     if not re.fullmatch(r"\d+", text):

@@ -31,9 +31,7 @@ class Selection:
         return bool(self.labels or self.fields)
 
     def matches(self, object_: Json, fields: Mapping[str, str] | None = None) -> bool:
-        """Say whether an object is selected; `fields` are its selectable fields, where they are
-        known already.
-        """
+        """Say whether an object is selected; `fields`, if known, are its selectable ones."""
         labels = object_["metadata"].get("labels") or {}
         if not all(test(labels) for test in self.labels):
             return False
@@ -86,8 +84,7 @@ def label_tests(text: str) -> list[Test]:
 
 
 class _Labels:
-    """Reads requirements off a row of tokens; the end of the selector is the word "end of "
-    "string"."""
+    """Reads requirements off a row of words and symbols."""
 
     def __init__(self, text: str) -> None:
         self._words = _TOKEN.findall(text)

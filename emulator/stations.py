@@ -1,5 +1,6 @@
-"""The stations of a write: patch, managed fields, mutation, validation. `writes` sends objects "
-"through."""
+"""The stations of a write: patch, managed fields, mutation, validation. `writes` sends objects
+through.
+"""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ _SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a client gets: a media type, and for JSON and YAML a shape ("" for the object "
-    "itself)."""
+    """What a client gets: a media type, and a shape ("" for the object itself)."""
 
     media: str = JSON
     shape: str = ""

@@ -56,8 +56,7 @@ class CompileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A compiled part: how to evaluate it, and the schema of what comes out, where that is "
-    "known."""
+    """A compiled part: how to evaluate it, and the schema of the result, where it is known."""
 
     eval: Eval
     schema: Json | None = None

@@ -28,6 +28,28 @@ _ROOT_CA_TEXT = (
 )
 
 
+_CALM = {
+    "NamespaceDeletionDiscoveryFailure": (
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+    ),
+    "NamespaceDeletionGroupVersionParsingFailure": (
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    "NamespaceDeletionContentFailure": (
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+    "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
+    "NamespaceFinalizersRemaining": (
+        "ContentHasNoFinalizers",
+        "All content-preserving finalizers finished",
+    ),
+}
+"""Conditions of a terminating namespace, and what they say when all is well."""
+
+
 class NamespaceController:
     """Controller of namespaces."""
 
@@ -79,81 +101,47 @@ class NamespaceController:
             self._writes.modify(CONTROLLER, status, lambda held: _report(held, conditions))
 
     def _conditions(self, name: str) -> list[Json]:
+        """Return what the status says of a namespace that is being emptied."""
+        left, held = self._left(name)
+        troubles = {
+            "NamespaceContentRemaining": (
+                "SomeResourcesRemain",
+                f"Some resources are remaining: {left}" if left else "",
+            ),
+            "NamespaceFinalizersRemaining": (
+                "SomeFinalizersRemain",
+                f"Some content in the namespace has finalizers remaining: {held}" if held else "",
+            ),
+        }
+        conditions = []
+        for type_, (calm_reason, calm) in _CALM.items():
+            reason, trouble = troubles.get(type_, ("", ""))
+            conditions.append(
+                {
+                    "type": type_,
+                    "status": "True" if trouble else "False",
+                    "lastTransitionTime": self._state.now(),
+                    "reason": reason if trouble else calm_reason,
+                    "message": trouble or calm,
+                }
+            )
+        return conditions
+
+    def _left(self, name: str) -> tuple[str, str]:
+        """Return what is left in a namespace, and which finalizers hold it, in words."""
         remaining: dict[str, int] = {}
         finalizers: Counter[str] = Counter()
-        seen = set()
-        for kind in self._state.registry.kinds():
-            key = collection_of(kind.resource)
-            if not kind.resource.namespaced or key in seen:
-                continue
-            seen.add(key)
-            objects = self._state.store.all(key, name)
+        # Events of both groups are one collection, and count once.
+        kinds = {collection_of(one.resource): one for one in reversed(self._state.registry.kinds())}
+        for key, kind in reversed(kinds.items()):
+            objects = self._state.store.all(key, name) if kind.resource.namespaced else []
             if objects:
                 remaining[f"{kind.resource.plural}.{kind.resource.group}"] = len(objects)
             for object_ in objects:
                 finalizers.update(object_["metadata"].get("finalizers", ()))
-        left = ", ".join(
-            f"{resource} has {count} resource instances" for resource, count in remaining.items()
-        )
-        held = ", ".join(
-            f"{one} in {count} resource instances" for one, count in sorted(finalizers.items())
-        )
-        rows = (
-            (
-                "NamespaceDeletionDiscoveryFailure",
-                "ResourcesDiscovered",
-                "All resources successfully discovered",
-            ),
-            (
-                "NamespaceDeletionGroupVersionParsingFailure",
-                "ParsedGroupVersions",
-                "All legacy kube types successfully parsed",
-            ),
-            (
-                "NamespaceDeletionContentFailure",
-                "ContentDeleted",
-                "All content successfully deleted, may be waiting on finalization",
-            ),
-        )
-        conditions = [
-            self._condition(type_, reason, text, on=False) for type_, reason, text in rows
-        ]
-        conditions.append(
-            self._condition(
-                "NamespaceContentRemaining",
-                "SomeResourcesRemain",
-                f"Some resources are remaining: {left}",
-                on=True,
-            )
-            if left
-            else self._condition(
-                "NamespaceContentRemaining",
-                "ContentRemoved",
-                "All content successfully removed",
-                on=False,
-            )
-        )
-        text = f"Some content in the namespace has finalizers remaining: {held}"
-        conditions.append(
-            self._condition("NamespaceFinalizersRemaining", "SomeFinalizersRemain", text, on=True)
-            if held
-            else self._condition(
-                "NamespaceFinalizersRemaining",
-                "ContentHasNoFinalizers",
-                "All content-preserving finalizers finished",
-                on=False,
-            )
-        )
-        return conditions
-
-    def _condition(self, type_: str, reason: str, message: str, *, on: bool) -> Json:
-        return {
-            "type": type_,
-            "status": "True" if on else "False",
-            "lastTransitionTime": self._state.now(),
-            "reason": reason,
-            "message": message,
-        }
+        left = [f"{what} has {count} resource instances" for what, count in remaining.items()]
+        held = [f"{what} in {count} resource instances" for what, count in finalizers.items()]
+        return ", ".join(left), ", ".join(sorted(held))
 
 
 def _report(namespace: Json, conditions: list[Json]) -> None:

@@ -191,9 +191,7 @@ class WebhookConfigurations(Builtin):
 
 
 def immutable_data(object_: Json, old: Json | None) -> Iterator[Cause]:
-    """Yield what is wrong with the data of a ConfigMap or Secret: bad keys, too much of it, changes
-    after the seal.
-    """
+    """Yield bad keys, too much data, and changes after the seal."""
     for part in ("data", "binaryData"):
         for key in object_.get(part, {}):
             if (

@@ -34,9 +34,9 @@ _SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/12")
 
 
 class Namespaces(Builtin):
-    """Namespaces: Active from the start, held by the finalizer that the namespace controller takes
-    away.
-    """
+    """Namespaces, held by the finalizer that their controller takes away."""
+
+    marks_grace = False
 
     def begin(self, object_: Json) -> None:
         """Mark the namespace as its controller's, and name it by label."""
@@ -60,8 +60,6 @@ class Namespaces(Builtin):
             return
         super().carry(object_, old, subresource)
         object_["spec"] = old["spec"]
-
-    marks_grace = False
 
     def die(self, object_: Json, now: str) -> bool:
         """Terminate: the namespace stays until its controller has emptied it."""
@@ -139,9 +137,7 @@ class Secrets(Builtin):
 
 
 class Services(Builtin):
-    """Services: each gets a cluster address, drawn from its name so that the same cluster comes out
-    twice.
-    """
+    """Services: each gets a cluster address that follows from its name."""
 
     def begin(self, object_: Json) -> None:
         """Give the service its address and families."""

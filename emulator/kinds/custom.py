@@ -81,9 +81,7 @@ class Custom(Kind):
         return self._schema
 
     def decode(self, body: Json) -> tuple[Json, list[str]]:
-        """Return a cleaned copy, pruned to the schema. Raises ApiError 400, or 422 for another
-        kind.
-        """
+        """Return a copy pruned to the schema. Raises ApiError 400, 422."""
         resource = self.resource
         self._check_type(body)
         head: Json = {"apiVersion": body["apiVersion"], "kind": body["kind"]}
@@ -196,9 +194,7 @@ class Custom(Kind):
         return self._columns
 
     def convert(self, object_: Json) -> Json:
-        """Return a stored object under this version's apiVersion; conversion strategy None knows no
-        more.
-        """
+        """Return a stored object under this apiVersion; strategy None does no more."""
         if object_["apiVersion"] == self.resource.api_version:
             return object_
         return {**object_, "apiVersion": self.resource.api_version}

@@ -26,6 +26,8 @@ _PROTECTED = re.compile(r"(^|\.)(k8s\.io|kubernetes\.io)$")
 class Definitions(Builtin):
     """CustomResourceDefinitions."""
 
+    marks_grace = False
+
     def fill(self, object_: Json) -> None:
         """Derive singular and list kind from the kind."""
         super().fill(object_)
@@ -44,8 +46,6 @@ class Definitions(Builtin):
             "acceptedNames": {"plural": "", "kind": ""},
             "storedVersions": stored or None,
         }
-
-    marks_grace = False
 
     def die(self, object_: Json, now: str) -> bool:
         """Keep the definition until every instance is gone, and say so."""

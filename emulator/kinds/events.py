@@ -40,24 +40,20 @@ def _complete(event: Json, names: Mapping[str, str]) -> None:
 
 
 class CoreEvents(Builtin):
-    """Events as core/v1 serves "
-    "them."""
+    """Events as core/v1 serves them."""
 
     def begin(self, object_: Json) -> None:
-        """Write out the fields that the server always "
-        "writes."""
+        """Write out the fields that the server always writes."""
         super().begin(object_)
         _complete(object_, {})
 
     def carry(self, object_: Json, old: Json, subresource: str) -> None:
-        """Write out the fields that the server always "
-        "writes."""
+        """Write out the fields that the server always writes."""
         super().carry(object_, old, subresource)
         _complete(object_, {})
 
     def own_faults(self, object_: Json, old: Json | None, subresource: str) -> Iterator[Cause]:
-        """Yield an event that is not in the namespace of the object it is "
-        "about."""
+        """Yield an event that is not in the namespace of the object it is about."""
         namespace = object_["metadata"].get("namespace", "")
         about = object_["involvedObject"].get("namespace", "")
         if about != namespace and (about or namespace != "default"):
@@ -65,36 +61,30 @@ class CoreEvents(Builtin):
 
 
 class Events(Builtin):
-    """Events as events.k8s.io/v1 serves "
-    "them."""
+    """Events as events.k8s.io/v1 serves them."""
 
     def store_form(self, object_: Json) -> Json:
-        """Return the core shape of an "
-        "event."""
+        """Return the core shape of an event."""
         renamed = {_RENAMED.get(name, name): part for name, part in object_.items()}
         return {**_ALWAYS, **renamed, "apiVersion": "v1"}
 
     def convert(self, object_: Json) -> Json:
-        """Return the newer shape of a stored "
-        "event."""
+        """Return the newer shape of a stored event."""
         renamed = {_CORE_NAMES.get(name, name): part for name, part in object_.items()}
         return {**renamed, "apiVersion": self.resource.api_version}
 
     def begin(self, object_: Json) -> None:
-        """Write out the fields that the server always "
-        "writes."""
+        """Write out the fields that the server always writes."""
         super().begin(object_)
         _complete(object_, _CORE_NAMES)
 
     def carry(self, object_: Json, old: Json, subresource: str) -> None:
-        """Write out the fields that the server always "
-        "writes."""
+        """Write out the fields that the server always writes."""
         super().carry(object_, old, subresource)
         _complete(object_, _CORE_NAMES)
 
     def own_faults(self, object_: Json, old: Json | None, subresource: str) -> Iterator[Cause]:
-        """Yield what the newer group demands and core does "
-        "not."""
+        """Yield what the newer group demands and core does not."""
         if old is not None:
             return
         controller = object_.get("reportingController", "")

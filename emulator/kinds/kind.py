@@ -1,5 +1,4 @@
-"""One kind's rules, as the model asks for them. `Builtin` and `custom.Custom` are the two "
-"families."""
+"""One kind's rules, as the model asks for them; `Builtin` and `custom.Custom` are its families."""
 
 from __future__ import annotations
 
@@ -27,9 +26,7 @@ class Admitting:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One printer column: `cell` returns what stands in it for one object at a time (seconds since
-    the epoch).
-    """
+    """One printer column: `cell` takes an object and the time, in seconds."""
 
     name: str
     type: str
@@ -54,6 +51,8 @@ class Kind(abc.ABC):
 
     unconditional_update = False  # may a PUT come without resourceVersion?
     returns_deleted = False  # does a delete answer with the object instead of a Status?
+    counts_generation = False  # does metadata.generation count changes of the spec?
+    marks_grace = True  # does a deletion write its grace period, and count as a generation?
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -75,9 +74,7 @@ class Kind(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, body: Json) -> tuple[Json, list[str]]:
-        """Return a cleaned private copy of a body and the complaints of strict decoding. Raises
-        ApiError 400.
-        """
+        """Return a cleaned private copy, and what strict decoding finds. Raises ApiError."""
 
     @abc.abstractmethod
     def fill(self, object_: Json) -> None:
@@ -87,14 +84,11 @@ class Kind(abc.ABC):
         """Do on create what the server's own admission plugins do. Raises ApiError."""
 
     def begin(self, object_: Json) -> None:
-        """Reset on create what the caller may not set: status above all, and the first "
-        "generation."""
+        """Reset on create what the caller may not set: status above all."""
         if self.has_status:
             object_.pop("status", None)
         if self.counts_generation:
             object_["metadata"]["generation"] = 1
-
-    counts_generation = False
 
     def carry(self, object_: Json, old: Json, subresource: str) -> None:
         """Reset on update what this way of writing may not change, in place."""
@@ -104,9 +98,7 @@ class Kind(abc.ABC):
             _keep(object_, old, "status")
 
     def carry_to_status(self, object_: Json, old: Json) -> None:
-        """Reset on a status update everything but status; built-in kinds let labels and annotations
-        through.
-        """
+        """Reset on a status update all but status, labels and annotations."""
         for part in dict.fromkeys((*object_, *old)):
             if part not in ("status", "metadata", "apiVersion", "kind"):
                 _keep(object_, old, part)
@@ -121,19 +113,13 @@ class Kind(abc.ABC):
         return 0
 
     def die(self, object_: Json, now: str) -> bool:
-        """Mark an object that is being deleted as its kind does; True when that alone keeps it for
-        now.
-        """
+        """Mark an object for deletion as its kind does; True when that keeps it."""
         return False
 
     def released(self, object_: Json) -> bool:
         """Say whether nothing keeps an object any more whose deletion has begun."""
         metadata_ = object_["metadata"]
         return not metadata_.get("finalizers") and not metadata_.get("deletionGracePeriodSeconds")
-
-    marks_grace = (
-        True  # does a deletion write deletionGracePeriodSeconds and count as a generation?
-    )
 
     def faults(self, object_: Json, old: Json | None, subresource: str) -> list[Cause]:
         """Return everything that is wrong with an object that is about to be stored."""
@@ -157,9 +143,7 @@ class Kind(abc.ABC):
         return []
 
     def selectable(self, object_: Json) -> Mapping[str, str]:
-        """Return the fields a field selector may name, beyond metadata.name and metadata.namespace,
-        and their values.
-        """
+        """Return the values of the fields a selector may name, besides metadata."""
         return {}
 
     @property

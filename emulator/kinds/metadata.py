@@ -69,9 +69,7 @@ def dns1035_faults(name: str) -> list[str]:
 
 
 def path_segment_faults(name: str) -> list[str]:
-    """Return what is wrong with a name that only has to fit into a URL path, as roles and bindings
-    are named.
-    """
+    """Return what is wrong with a name that has to fit into a URL path."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{piece}'" for piece in ("/", "%") if piece in name]

@@ -33,9 +33,7 @@ class Pods(Builtin):
     """Pods."""
 
     def fill(self, object_: Json) -> None:
-        """Apply the defaults that a Pod has and a template has not: service links, requests that
-        follow limits.
-        """
+        """Apply the defaults that a Pod has and a template has not."""
         super().fill(object_)
         spec = object_.setdefault("spec", {})
         spec.setdefault("enableServiceLinks", True)
@@ -48,9 +46,7 @@ class Pods(Builtin):
                 resources.setdefault("requests", {}).setdefault(name, amount)
 
     def admit(self, object_: Json, given: Admitting) -> None:
-        """Give the Pod its account, its account's token, its priority and its tolerations. Raises
-        ApiError 403.
-        """
+        """Give the Pod account, token, priority and tolerations. Raises ApiError 403."""
         spec = object_["spec"]
         _account(self.resource, object_, given)
         _tolerate(spec)
@@ -87,9 +83,7 @@ class Pods(Builtin):
             object_.setdefault("status", {}).setdefault("qosClass", quality)
 
     def grace_seconds(self, object_: Json, asked: int | None) -> int:
-        """Return the Pod's own grace period, or the one asked for; none for a Pod that does not run
-        on a node.
-        """
+        """Return the grace period, none for a Pod that does not run on a node."""
         phase = object_.get("status", {}).get("phase")
         if not object_["spec"].get("nodeName") or phase in ("Succeeded", "Failed"):
             return 0

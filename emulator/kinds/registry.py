@@ -67,9 +67,7 @@ class Registry:
         return None
 
     def missing(self, group: str, version: str) -> Exception:
-        """Return the 404 for a resource that is not there: plain text where the group itself is no
-        built-in one.
-        """
+        """Return the 404: plain text unless the group is built in."""
         return not_served(plain=(group, version) not in self._builtin_versions)
 
 

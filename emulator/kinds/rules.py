@@ -43,9 +43,7 @@ class _Level:
 
 
 class Rules:
-    """All rules of a schema. False when there are none. Raises CompileError for one that cannot be
-    compiled.
-    """
+    """All rules of a schema; false when there are none. Raises CompileError."""
 
     def __init__(self, schema: Json) -> None:
         self._root = _level(schema)
@@ -60,9 +58,7 @@ class Rules:
 
 
 def compile_faults(schema: Json, field: str) -> Iterator[Cause]:
-    """Yield a cause for every rule of a schema that does not compile; `field` is where the schema
-    stands.
-    """
+    """Yield a cause for every rule of a schema that does not compile."""
     for index, declared in enumerate(schema.get("x-kubernetes-validations", ())):
         try:
             _rule(declared, schema)
@@ -140,9 +136,7 @@ def _judge(level: _Level, value: Any, old: Any, field: str) -> Iterator[Cause]:
 
 
 def _correlated(level: _Level, element: Any, old: Any) -> Any:
-    """Return the old element that a list-map's keys identify; elements of other lists have no
-    history.
-    """
+    """Return the old element with the same map keys; other lists have no history."""
     if not level.map_keys or not isinstance(old, list):
         return None
     key = [element.get(name) for name in level.map_keys]

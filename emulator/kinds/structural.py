@@ -13,9 +13,7 @@ _TYPE_META = ("apiVersion", "kind", "metadata")
 
 
 def prune(schema: Json, object_: Json) -> list[str]:
-    """Drop what a schema does not declare; return the paths dropped, sorted. Root metadata is left
-    alone.
-    """
+    """Drop what a schema does not declare, root metadata apart; return the paths."""
     dropped: list[str] = []
     _prune_object(schema, object_, "", dropped, keep=_TYPE_META)
     return sorted(dropped)
@@ -50,9 +48,7 @@ def _prune_object(
 
 
 def default(schema: Json, value: Any) -> None:
-    """Fill in defaults; a null that the schema does not allow counts as absent, and vanishes
-    without a default.
-    """
+    """Fill in defaults; a null that is not allowed counts as absent."""
     if isinstance(value, dict):
         _default_object(schema, value)
     elif isinstance(value, list) and isinstance(items := schema.get("items"), dict):

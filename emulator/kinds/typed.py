@@ -64,8 +64,7 @@ def class_of(api_version: str, kind: str) -> str | None:
 
 
 def decode(class_name: str, value: Json) -> tuple[Json, list[str]]:
-    """Return a cleaned copy of a body and what strict decoding complains of, such as `unknown field
-    "spec.x"`.
+    """Return a cleaned copy of a body and what strict decoding complains of.
 
     Raises:
         UndecodableError: a value has a type that its field cannot take.
@@ -171,8 +170,7 @@ def _checked_base64(value: str) -> str:
 
 
 def moment(value: str, *, micro: bool = False) -> str:
-    """Return an RFC 3339 time in UTC as the server writes it, to the second or (`micro`) the
-    microsecond.
+    """Return an RFC 3339 time in UTC, to the second or the microsecond.
 
     Raises:
         UndecodableError: in Go's words, naming the first piece that cannot be read.

@@ -22,9 +22,7 @@ Path = tuple[
 
 
 def validate(schema: Json, value: Any, field: str = "") -> list[Cause]:
-    """Return what is wrong with a value. `field` prefixes causes, not sentences: `status` for a
-    status update.
-    """
+    """Return what is wrong; `field` prefixes causes, but not their sentences."""
     return list(_value(schema, value, (field, "")))
 
 

@@ -1,5 +1,4 @@
-"""The server that recordings are played on: the model, patches and field tracking, no access "
-"rules."""
+"""Servers that tests run: the one that recordings are played on, and plain models."""
 
 from __future__ import annotations
 
@@ -10,7 +9,9 @@ from typing import Any
 
 from emulator.api import Api, Steps
 from emulator.api_server import ApiServer, Doors
-from emulator.contracts import Caller
+from emulator.client import Client
+from emulator.contracts import Attributes, Caller
+from emulator.errors import failure
 from emulator.patches import FieldPatcher
 from gpustack_delivery.httpd import Request
 from tests.emulator.replay import FOLDER, Session, SteppingClock
@@ -19,6 +20,7 @@ ROOT_CA = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 MERGE = "application/merge-patch+json"
 WIDGETS = "/apis/rig.example.io/v1/namespaces/{}/widgets"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+Json = dict[str, Any]
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -103,3 +105,54 @@ def made(namespace: str, *objects: dict[str, Any]) -> Callable[[Session], None]:
             opened.make("POST", WIDGETS.format(namespace), object_)
 
     return before
+
+
+@contextmanager
+def running(steps: Steps | None = None, **options: Any) -> Iterator[Client]:
+    """Run one server; give its admin's client."""
+    api = Api(SteppingClock(), steps or Steps(patcher=FieldPatcher()), **options)
+    try:
+        yield Client(api)
+    finally:
+        api.close()
+
+
+def config_map(name: str, **data: str) -> Json:
+    """Return a ConfigMap."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default"},
+        "data": data,
+    }
+
+
+class Gatekeeper:
+    """Admission that notes what it is asked, adds a label, and refuses some deletions."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+        self.refusals = 0  # deletions of "dependent" yet to be refused
+
+    def mutate(self, attributes: Attributes, warn: Callable[[str], None]) -> Json | None:
+        """Label ConfigMaps."""
+        self._note("mutate", attributes)
+        if attributes.target.resource.plural != "configmaps" or attributes.object is None:
+            return None
+        attributes.object["metadata"].setdefault("labels", {})["seen"] = "true"
+        warn("labelled")
+        return attributes.object
+
+    def validate(self, attributes: Attributes, warn: Callable[[str], None]) -> None:
+        """Refuse deletions of the dependent, as often as asked."""
+        self._note("validate", attributes)
+        if self.refusals and (attributes.operation, attributes.target.name) == (
+            "DELETE",
+            "dependent",
+        ):
+            self.refusals -= 1
+            raise failure(403, "Forbidden", "closed")
+
+    def _note(self, step: str, attributes: Attributes) -> None:
+        if attributes.target.resource.plural == "configmaps":
+            self.asked.append((step, attributes.operation, attributes.target.name))

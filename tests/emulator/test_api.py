@@ -4,39 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from emulator.api import ADMIN, Api, Steps, Target
+from emulator.api import ADMIN, Steps, Target
 from emulator.client import Client
 from emulator.contracts import (
     Access,
-    Attributes,
     Caller,
     Decision,
-    DeleteOptions,
     ListOptions,
     WriteOptions,
 )  # fmt: skip
-from emulator.errors import ApiError, failure
+from emulator.errors import ApiError
 from emulator.objects import HISTORY
-from emulator.patches import FieldPatcher
-from tests.emulator.replay import SteppingClock
-from tests.emulator.rig import definition, widget
+from tests.emulator.rig import Gatekeeper, config_map, definition, running, widget
 
 Json = dict[str, Any]
-
-
-@contextmanager
-def running(steps: Steps | None = None, **options: Any) -> Iterator[Client]:
-    """Run one server; give its admin's client."""
-    api = Api(SteppingClock(), steps or Steps(patcher=FieldPatcher()), **options)
-    try:
-        yield Client(api)
-    finally:
-        api.close()
 
 
 @pytest.fixture
@@ -44,16 +29,6 @@ def client() -> Iterator[Client]:
     """Give a client of a fresh server."""
     with running() as opened:
         yield opened
-
-
-def config_map(name: str, **data: str) -> Json:
-    """Return a ConfigMap."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": "default"},
-        "data": data,
-    }
 
 
 def at_once(count: int, act: Callable[[int], None]) -> list[Exception]:
@@ -243,37 +218,6 @@ def test_a_client_asks_before_it_acts() -> None:
         assert client.get("v1", "ConfigMap", "m", namespace="default")
 
 
-class Gatekeeper:
-    """Admission that notes what it is asked, adds a label, and refuses some deletions."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str, str]] = []
-        self.refusals = 0  # deletions of "dependent" yet to be refused
-
-    def mutate(self, attributes: Attributes, warn: Callable[[str], None]) -> Json | None:
-        """Label ConfigMaps."""
-        self._note("mutate", attributes)
-        if attributes.target.resource.plural != "configmaps" or attributes.object is None:
-            return None
-        attributes.object["metadata"].setdefault("labels", {})["seen"] = "true"
-        warn("labelled")
-        return attributes.object
-
-    def validate(self, attributes: Attributes, warn: Callable[[str], None]) -> None:
-        """Refuse deletions of the dependent, as often as asked."""
-        self._note("validate", attributes)
-        if self.refusals and (attributes.operation, attributes.target.name) == (
-            "DELETE",
-            "dependent",
-        ):
-            self.refusals -= 1
-            raise failure(403, "Forbidden", "closed")
-
-    def _note(self, step: str, attributes: Attributes) -> None:
-        if attributes.target.resource.plural == "configmaps":
-            self.asked.append((step, attributes.operation, attributes.target.name))
-
-
 def test_admission_has_its_say() -> None:
     """Mutation comes before validation, its change is stored, and its warnings reach the caller."""
     gate = Gatekeeper()
@@ -286,64 +230,6 @@ def test_admission_has_its_say() -> None:
     assert gate.asked == [
         ("mutate", "CREATE", "m"), ("validate", "CREATE", "m"), ("validate", "DELETE", "m"),
     ]  # fmt: skip
-
-
-def test_refused_garbage_is_collected_later() -> None:
-    """A dependent whose deletion a webhook refuses goes as soon as the webhook lets it go."""
-    gate = Gatekeeper()
-    with running(Steps(admission=gate)) as client:
-        owner = client.create(config_map("owner"))
-        reference = {
-            "apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
-            "uid": owner["metadata"]["uid"],
-        }  # fmt: skip
-        body = config_map("dependent")
-        body["metadata"]["ownerReferences"] = [reference]
-        client.create(body)
-        gate.refusals = 1
-        gone = threading.Event()
-        client.api.store.taps.append(
-            lambda change: gone.set() if change.key == "default/dependent" else None
-        )
-        client.delete("v1", "ConfigMap", "owner", namespace="default")
-        assert gone.wait(30)
-        assert [one["metadata"]["name"] for one in client.list("v1", "ConfigMap")] == []
-        assert gate.refusals == 0
-
-
-def test_namespaces_go_with_all_they_hold(client: Client) -> None:
-    """A deleted namespace takes its objects along, those of custom resources too."""
-    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-    client.create(definition("gones", "Gone"))
-    client.create({**config_map("m"), "metadata": {"name": "m", "namespace": "team"}})
-    gone = {"apiVersion": "rig.example.io/v1", "kind": "Gone", "metadata": {"name": "g"}}
-    client.create(gone, namespace="team")
-    client.delete("v1", "Namespace", "team")
-    client.api.settle()
-    assert client.list("v1", "ConfigMap", namespace="team") == []
-    assert client.list("rig.example.io/v1", "Gone") == []
-    with pytest.raises(ApiError, match="not found"):
-        client.get("v1", "Namespace", "team")
-
-
-def test_a_pod_is_seen_to_die(client: Client) -> None:
-    """A Pod on a node gets its grace period; kubelet's final delete removes it."""
-    pod = {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"},
-        "spec": {"containers": [{"name": "c", "image": "i:1"}]},
-    }  # fmt: skip
-    client.create(pod)
-    client.bind("default", "p", "node-a")
-    with client.watch(
-        "v1", "Pod", options=ListOptions(resource_version=str(client.api.store.version))
-    ) as watch:
-        marked = client.delete("v1", "Pod", "p", namespace="default")
-        assert marked["metadata"]["deletionGracePeriodSeconds"] == 30
-        at_once_gone = DeleteOptions(grace_period_seconds=0)
-        client.delete("v1", "Pod", "p", namespace="default", options=at_once_gone)
-        watch.close()
-        types = [type_ for type_, _ in watch]
-    assert types == ["MODIFIED", "MODIFIED", "DELETED"]
 
 
 def test_widgets_need_their_crd(client: Client) -> None:

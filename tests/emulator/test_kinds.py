@@ -1,5 +1,4 @@
-"""Kinds beyond what the recordings show: defaults, what is for life, and what is refused by "
-"name."""
+"""Kinds beyond the recordings: defaults, what is for life, and what is refused by name."""
 
 from __future__ import annotations
 
@@ -243,8 +242,7 @@ def test_what_a_crd_may_not_ask_for(client: Client, schema: Json, said: str) -> 
 
 
 def test_a_crd_with_an_unknown_path_or_conversion_is_refused(client: Client) -> None:
-    """Printer columns outside the emulated JSONPath, and conversion webhooks, are refused by "
-    "name."""
+    """Columns outside the emulated JSONPath, and conversion, are refused by name."""
     body = broken_crd()
     column = {"name": "X", "type": "string", "jsonPath": ".spec.a[?(@.x>1)]"}
     body["spec"]["versions"][0]["additionalPrinterColumns"] = [column]

@@ -45,8 +45,7 @@ def _gone(opened: Session, path: str) -> bool:
 
 
 def _soon(key: str, path: str, act: Callable[[Session], None] | None = None) -> Hook:
-    """Return a hook that acts and then says how long it took until a path was gone: no time at "
-    "all."""
+    """Return a hook that acts, and says that a path was gone in no time."""
 
     def observe(opened: Session) -> dict[str, Any]:
         if act:

@@ -87,8 +87,7 @@ SIMPLE = {
 
 
 def type_name(text: str) -> str:
-    """Return a table type for a type of the client: a simple one, `list:T`, `map:T`, or a class "
-    "name."""
+    """Return a table type: a simple one, `list:T`, `map:T`, or a class name."""
     if text in ("bytes", "bytearray"):
         return "bytes"
     if found := re.fullmatch(r"(?:list\[|List\[)(.*)\]", text):
@@ -99,8 +98,7 @@ def type_name(text: str) -> str:
 
 
 def build() -> dict[str, dict[str, object]]:
-    """Return the table: kinds by apiVersion/kind, and for each class its fields; a type ending "
-    "in "!" is required."""
+    """Return the table; a type that ends in "!" is required."""
     kinds: dict[str, object] = {}
     for api_version, names in ROOTS.items():
         for entry in names.split():
