@@ -10,7 +10,8 @@ looked at: only size and hash prove content.
     200                                      the whole file: content after skipping to the range
     200 declaring another size               IntegrityMismatch
     a compressed body, asked for or not      try again
-    401, 403, 404                            AccessDenied
+    401, 403, 404 of the hub                 AccessDenied
+    the same of a host it redirected to      a signed URL that does not work: try again by the hub
     everything else                          try again, in the time the source wishes
 
 `fetching` asks; nothing here does I/O. Rules: NS-DL-14, NS-FR-02, NS-FR-03, NS-FR-04.
@@ -40,11 +41,18 @@ class TryAgain(Exception):
     Args:
         words: why, for a person, without host, URL or tenant.
         wish_seconds: how long the source asks to be left alone.
+        reason: what the attempt ends with when nothing better comes.
     """
 
-    def __init__(self, words: str, wish_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        words: str,
+        wish_seconds: float = 0.0,
+        reason: Reason = Reason.SOURCE_UNAVAILABLE,
+    ) -> None:
         super().__init__(words)
         self.wish_seconds = wish_seconds
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +68,37 @@ class Body:
     whole: bool
 
 
-def judge(status: int, headers: Mapping[str, str], *, start: int, size: int, now: float) -> Body:
-    """Say what an answer to a request from byte `start` of a file of `size` bytes holds.
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked.
 
     Args:
+        start: the file's first byte that is wanted.
+        size: the file's whole size.
+        redirected: whether another host answers than the one that was asked first.
         now: seconds since the epoch, for a Retry-After that is a date.
+    """
+
+    start: int
+    size: int
+    redirected: bool
+    now: float
+
+
+def judge(status: int, headers: Mapping[str, str], question: Question) -> Body:
+    """Say what an answer holds.
 
     Raises:
         TryAgain: nothing usable, for now.
         AttemptFault: `AccessDenied` or `IntegrityMismatch`; asking again would not help.
     """
+    start, size = question.start, question.size
+    if status in _DENIED and question.redirected:
+        raise TryAgain(f"HTTP {status}", reason=Reason.ACCESS_DENIED)
     if status in _DENIED:
         raise AttemptFault(Reason.ACCESS_DENIED, f"HTTP {status}")
     if status not in CONTENT:
-        raise TryAgain(f"HTTP {status}", _wish(headers.get("Retry-After"), now))
+        raise TryAgain(f"HTTP {status}", _wish(headers.get("Retry-After"), question.now))
     if headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
         raise TryAgain("a compressed body that was not asked for")
     if status == 200:

@@ -23,7 +23,14 @@ from typing import Final
 from gpustack_delivery.adapters.http import CredentialFault, Flight, Http, Stream, TransportFault
 from gpustack_delivery.adapters.redirects import same_place
 from gpustack_delivery.errors import AttemptFault, Reason
-from gpustack_delivery.node.downloading.answers import CONTENT, Body, TryAgain, judge, mismatch
+from gpustack_delivery.node.downloading.answers import (
+    CONTENT,
+    Body,
+    Question,
+    TryAgain,
+    judge,
+    mismatch,
+)
 from gpustack_delivery.node.downloading.limits import Abandoned, Limits
 from gpustack_delivery.ports import Clock
 from gpustack_delivery.redaction import Token
@@ -143,7 +150,7 @@ class Fetcher:
                 self.watch.resting = True
             failures = 1 if segment.received > before else failures + 1
             if failures > RETRIES:
-                raise AttemptFault(Reason.SOURCE_UNAVAILABLE, str(again))
+                raise AttemptFault(again.reason, str(again))
             self._terms.pause(max(self._jittered(failures), again.wish_seconds))
 
     def close(self) -> None:
@@ -184,12 +191,12 @@ class Fetcher:
             stream = self._send_signed(source, byte_range)
             if stream is None:
                 stream = self._send(source.url, self._terms.credential(), byte_range)
-                if stream.status in CONTENT and not same_place(source.url, stream.url):
-                    source.signed_url = stream.url
             held.callback(stream.close)
-            body = judge(
-                stream.status, stream.headers, start=wanted, size=source.size, now=clock.now()
-            )
+            redirected = not same_place(source.url, stream.url)
+            question = Question(wanted, source.size, redirected, clock.now())
+            body = judge(stream.status, stream.headers, question)
+            if redirected:
+                source.signed_url = stream.url
             assert self.watch is not None  # noqa: S101 - `_send` has set it
             return _Open(stream, source, body, body.start, held.pop_all(), self.watch)
 
