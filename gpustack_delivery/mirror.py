@@ -15,12 +15,13 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from gpustack_delivery.errors import ApiFault, Gone
-from gpustack_delivery.ports import Change, Clock, Kube, Watch
+from gpustack_delivery.ports import Change, Clock, Page, Watch
 from gpustack_delivery.vocabulary.resources import Json, Resource
 
 FIRST_PAUSE_SECONDS: Final = 1.0
@@ -49,11 +50,37 @@ class Selection:
     field_selector: str = ""
 
 
+class Source(Protocol):
+    """The two calls of `ports.Kube` that a mirror makes."""
+
+    def list_page(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        continue_token: str = "",
+    ) -> Page:
+        """Return one page of a collection."""
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        resource_version: str,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> Watch:
+        """Open a watch with bookmarks."""
+
+
 class Mirror(Generic[Record]):
     """The copy of one selection, followed from `start` to `stop`; read it from any thread."""
 
     def __init__(
-        self, kube: Kube, clock: Clock, selection: Selection, decode: Callable[[Json], Record]
+        self, kube: Source, clock: Clock, selection: Selection, decode: Callable[[Json], Record]
     ) -> None:
         self._kube = kube
         self._clock = clock
@@ -137,9 +164,11 @@ class Mirror(Generic[Record]):
                 kind = self._selection.resource.plural
                 _log.warning("mirror of %s lost: %s (%s)", kind, fault, fault.detail)
                 good, wish = False, fault.retry_after_seconds
-            except Exception:  # noqa: BLE001 - the thread's last door: a copy must not grow stale
-                kind = self._selection.resource.plural
-                _log.exception("mirror of %s failed by a mistake of ours", kind)
+            except Exception as error:  # noqa: BLE001 - the last door: a copy must not grow stale
+                stack = "".join(traceback.format_tb(error.__traceback__))
+                _log.error(
+                    "mirror failed by a mistake of ours: %s at\n%s", type(error).__name__, stack
+                )
                 self._version, good = "", False
             if good or (not wish and self._clock.monotonic() - began >= LONGEST_PAUSE_SECONDS):
                 pause = FIRST_PAUSE_SECONDS

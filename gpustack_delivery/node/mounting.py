@@ -179,10 +179,7 @@ class Mounting:
     def _shows(self, target: Path, digest: str) -> bool:
         """Say whether the topmost mount of a target shows a digest, read-only."""
         found = self._at(target)
-        if not found or not digest:
-            return False
-        top = found[-1]
-        return top.read_only and self._around.store.references.shown_by(top) == digest
+        return bool(found) and self._around.store.references.shows_ours(found[-1], digest)
 
     def _clear(self, target: Path) -> None:
         """Take every mount off a target, stacked ones included.

@@ -127,11 +127,22 @@ class References:
             self._rebuilt = True
 
     def shown_by(self, mount: Mount) -> str | None:
-        """Return the digest whose published tree a mount shows, or None for any other mount."""
+        """Return the digest whose published tree a mount shows, or None for any other mount.
+
+        The device is not asked: some filesystems have several numbers, and it is better to keep a
+        tree too long than to take one from under a Pod.
+        """
         match = _SHOWN_TREE.search(mount.root)
-        ours = match and mount.device == self._disk.device(self._root.path)
         below = any(directory in mount.target.parents for directory in self._kubelet)
-        return f"sha256:{match[1]}" if match and ours and below else None
+        return f"sha256:{match[1]}" if match and below else None
+
+    def shows_ours(self, mount: Mount, digest: str) -> bool:
+        """Say whether a mount shows this very cache's tree of a digest, read-only."""
+        return (
+            mount.read_only
+            and self.shown_by(mount) == digest
+            and mount.device == self._disk.device(self._root.path)
+        )
 
     def record(self, reference: Reference) -> None:
         """Write a reference.

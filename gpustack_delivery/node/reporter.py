@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
@@ -142,8 +143,11 @@ class Reporter:
             except (ApiFault, HostFault) as fault:
                 _log.warning("report failed: %s detail=%s", fault, fault.detail)
                 pause, retry = retry, min(2 * retry, LONGEST_RETRY_SECONDS)
-            except Exception:  # noqa: BLE001 - the last door: a node must not fall silent
-                _log.exception("report failed by a mistake of ours")
+            except Exception as error:  # noqa: BLE001 - the last door: a node must not fall silent
+                stack = "".join(traceback.format_tb(error.__traceback__))
+                _log.error(
+                    "report failed by a mistake of ours: %s at\n%s", type(error).__name__, stack
+                )
                 pause, retry = retry, min(2 * retry, LONGEST_RETRY_SECONDS)
             self._wait(pause)
 

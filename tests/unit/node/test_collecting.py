@@ -134,6 +134,30 @@ def test_a_held_tree_is_not_removed(stage: Stage) -> None:
     assert published(stage, digest) == [False]
 
 
+def test_a_tree_that_is_mounted_after_it_was_chosen_stays(stage: Stage) -> None:
+    """The references are asked again in the moment of removal."""
+    small_disk(stage, 100 * KIB)
+    stage.configure(watermarks={"highPercent": 60, "lowPercent": 1})
+    digest = model(stage, "a")
+    stage.start()
+    use(stage, digest, "a")
+    stage.clock.advance(GRACE)
+    measured: list[int] = []
+
+    def measure() -> int:
+        # The second look at the usage comes between the choice and the removal.
+        measured.append(1)
+        if len(measured) == 2:
+            assert stage.publish(digest, "late", name="a") == ("OK", "")
+        return 90 * KIB
+
+    assert stage.plugin is not None
+    stage.plugin._reporter.stop()
+    stage.disk.measure = measure
+    assert collect(stage).nothing_to_remove
+    assert published(stage, digest) == [True]
+
+
 @pytest.mark.parametrize("cause", ["references", "configuration", "none"])
 def test_a_collection_that_must_not_run_removes_nothing_and_says_why(
     stage: Stage, cause: str

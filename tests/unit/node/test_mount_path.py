@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 
 import pytest
 
@@ -177,6 +178,20 @@ def test_another_mount_at_the_target_is_replaced(stage: Stage) -> None:
     stage.mounts.bind_read_only(stage.root, target)
     assert stage.publish(digest, "u2") == ("OK", "")
     assert [mount.root for mount in stage.mounts.at(target)] == [str(stage.tree(digest))]
+
+
+@pytest.mark.parametrize("change", [{"read_only": False}, {"device": "9:9"}])
+def test_a_mount_of_the_right_name_and_the_wrong_kind_is_replaced(
+    stage: Stage, change: dict[str, object]
+) -> None:
+    """A writable one, or the same path on another filesystem."""
+    digest = stage.artifact()
+    stage.start()
+    stage.mounted(digest)
+    stage.mounts.mounts = [replace(stage.mounts.mounts[0], **change)]  # type: ignore[arg-type]
+    assert stage.publish(digest) == ("OK", "")
+    (mount,) = stage.mounts.mounts
+    assert (mount.read_only, mount.device) == (True, "8:1")
 
 
 @pytest.mark.parametrize("call", ["bind", "table"])
