@@ -112,11 +112,17 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far: target nodes, those that hold the content, those still at it."""
+    """How far: target nodes, those that hold the content, those still at it.
+
+    `lapsed_nodes` is the memory of copies whose time ran out: once collection has taken one, its
+    node's report no longer tells. It holds for the generation observed.
+    """
 
     desired_nodes: int = 0
     ready_nodes: int = 0
     downloading_nodes: int = 0
+    lapsed_nodes: tuple[str, ...] = ()
+    observed_generation: int = 0
     conditions: Conditions = ()
 
     @classmethod
@@ -126,6 +132,8 @@ class Status:
             wire.get("desiredNodes", 0),
             wire.get("readyNodes", 0),
             wire.get("downloadingNodes", 0),
+            tuple(wire.get("lapsedNodes") or ()),
+            wire.get("observedGeneration", 0),
             read_conditions(wire),
         )
 
@@ -135,6 +143,8 @@ class Status:
             "desiredNodes": self.desired_nodes,
             "readyNodes": self.ready_nodes,
             "downloadingNodes": self.downloading_nodes,
+            "lapsedNodes": list(self.lapsed_nodes),
+            "observedGeneration": self.observed_generation,
             "conditions": write_conditions(self.conditions),
         }
         return overlay(stored or {}, fields)

@@ -3,7 +3,8 @@ together.
 
 Secrets and claims are mirrored only as far as decisions need them: that they exist, which version
 they are, and whether a Secret holds a token. The tokens themselves are read when a hub is asked,
-and kept nowhere.
+and kept nowhere. Of Pods only those that warm nodes are mirrored. The kinds that use artifacts may
+be missing from a cluster.
 
 Rules: NS-OWN-01, NS-OWN-03, AR-REV-01, AR-REV-04, AR-CLM-01.
 """
@@ -16,26 +17,38 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpustack_delivery.decisions.pods import Taint, WarmUp
 from gpustack_delivery.mirror import Mirror, Selection
 from gpustack_delivery.ports import Clock, Kube
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.artifact import TOKEN_KEY, ModelArtifact
-from gpustack_delivery.vocabulary.grants import ModelStore
+from gpustack_delivery.vocabulary.consumers import (
+    INSTANCE_TYPES,
+    MODEL_DEPLOYMENTS,
+    InstanceType,
+    ModelDeployment,
+)
+from gpustack_delivery.vocabulary.grants import ModelStore, ModelStoreBinding
 from gpustack_delivery.vocabulary.metadata import Metadata
 from gpustack_delivery.vocabulary.node_store import NodeModelStore
+from gpustack_delivery.vocabulary.prefetch import LABEL_PREFETCH, ModelPrefetch
 from gpustack_delivery.vocabulary.resources import (
     CLAIMS,
     CSI_DRIVERS,
     CSI_NODES,
     DRIVER_NAME,
     MODEL_ARTIFACTS,
+    MODEL_PREFETCHES,
+    MODEL_STORE_BINDINGS,
     MODEL_STORES,
     NODE_MODEL_STORES,
     NODES,
+    PODS,
     SECRETS,
     Json,
     Resource,
 )
+from gpustack_delivery.worker.optional import OptionalKinds
 
 # Helm keeps whole releases in Secrets, and service account tokens are nobody's hub credential.
 _CREDENTIAL_TYPES: Final = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"
@@ -48,12 +61,19 @@ class NodeFacts:
     uid: str
     labels: Mapping[str, str]
     terminating: bool
+    taints: tuple[Taint, ...] = ()
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> NodeFacts:
         """Read a Node."""
         metadata = Metadata.from_wire(body)
-        return cls(metadata.uid, metadata.labels, metadata.terminating)
+        taints = (body.get("spec") or {}).get("taints") or ()
+        return cls(
+            metadata.uid,
+            metadata.labels,
+            metadata.terminating,
+            tuple(Taint.from_wire(taint) for taint in taints),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +138,18 @@ class Copies:
             kube, clock, whole(SECRETS, field_selector=_CREDENTIAL_TYPES), SecretFacts.from_wire
         )
         self.claims = Mirror(kube, clock, whole(CLAIMS), lambda body: Metadata.from_wire(body).uid)
+        self.bindings = Mirror(
+            kube, clock, whole(MODEL_STORE_BINDINGS), ModelStoreBinding.from_wire
+        )
+        self.prefetches = Mirror(kube, clock, whole(MODEL_PREFETCHES), ModelPrefetch.from_wire)
+        self.warm_ups = Mirror(
+            kube, clock, whole(PODS, label_selector=LABEL_PREFETCH), WarmUp.from_wire
+        )
+        others = OptionalKinds(kube, clock)
+        self.deployments = Mirror(
+            others, clock, whole(MODEL_DEPLOYMENTS), ModelDeployment.from_wire
+        )
+        self.instance_types = Mirror(others, clock, whole(INSTANCE_TYPES), InstanceType.from_wire)
 
     def start(self) -> None:
         """Begin to mirror; subscribe before."""
@@ -143,4 +175,9 @@ class Copies:
             self.csi_drivers,
             self.secrets,
             self.claims,
+            self.bindings,
+            self.prefetches,
+            self.warm_ups,
+            self.deployments,
+            self.instance_types,
         )

@@ -28,6 +28,7 @@ from gpustack_delivery.worker.certificates import (
     Source,
 )
 from gpustack_delivery.worker.fence import FencedKube
+from gpustack_delivery.worker.granting import Granting
 from gpustack_delivery.worker.hubs import OpenHub, open_hub
 from gpustack_delivery.worker.identity import learn_identity
 from gpustack_delivery.worker.leader import Candidacy, Elector
@@ -63,6 +64,7 @@ class Worker:
         self._elector: Elector | None = None
         self._term: Term | None = None
         self._webhooks: Webhooks | None = None
+        self._granting = Granting(kube, clock)
         self._changed = threading.Condition()
         self._stopping = False
         self._keeper = threading.Thread(target=self._keep, name="certificate", daemon=True)
@@ -79,7 +81,8 @@ class Worker:
         certificate = self._patiently(lambda: ServingCertificate(self._certificate_source()))
         self._certificate = certificate
         principals = Principals(username, options.plugin_username, options.namespace)
-        self._webhooks = Webhooks(self._kube, principals, self._metrics)
+        self._granting.start()
+        self._webhooks = Webhooks(self._kube, principals, self._metrics, self._granting)
         self._server = self._listen(certificate)
         if options.webhook_configuration:
             name = options.webhook_configuration
@@ -103,6 +106,7 @@ class Worker:
         if self._server is not None:
             self._server.stop()
             self._server = None
+        self._granting.stop()
 
     @property
     def url(self) -> str:

@@ -14,13 +14,17 @@ from typing import Final, Protocol
 
 from gpustack_delivery.ports import Clock, Kube
 from gpustack_delivery.worker.artifacts import Artifacts
+from gpustack_delivery.worker.bindings import Bindings
 from gpustack_delivery.worker.controller import Observer
 from gpustack_delivery.worker.copies import Copies
 from gpustack_delivery.worker.errands import Errands
 from gpustack_delivery.worker.events import Events
 from gpustack_delivery.worker.hubs import Hubs, OpenHub
 from gpustack_delivery.worker.node_stores import NodeStores
+from gpustack_delivery.worker.prefetches import Prefetches, Warming
+from gpustack_delivery.worker.residents import Residents
 from gpustack_delivery.worker.settings import Settings
+from gpustack_delivery.worker.stores import Stores
 from gpustack_delivery.worker.trust import Trust
 
 _SYNC_SECONDS: Final = 30.0
@@ -66,9 +70,15 @@ class Term:
         self._settings = Settings(kube, clock, duties.namespace, duties.environment, events)
         hubs = Hubs(kube, duties.namespace, self._settings.values, duties.open_hub)
         errands = Errands(kube, self._copies, hubs, events)
+        residents = Residents(self._copies)
         self._parts: list[Part] = [
             NodeStores(kube, clock, observer, self._copies, self._settings),
             Artifacts(kube, clock, observer, self._copies, errands, self._settings),
+            Stores(kube, clock, observer, self._copies),
+            Bindings(kube, clock, observer, self._copies, residents),
+            Prefetches(
+                kube, clock, observer, Warming(self._copies, residents, self._settings, events)
+            ),
         ]
         if duties.webhook_configuration:
             self._parts.append(

@@ -4,7 +4,7 @@ One handler serves every path below `/validate` and `/mutate`; what is judged, a
 the review itself says. A review this worker has no rule for is refused with a word on the
 configuration that sent it: letting it pass would make a guard look present that is not.
 
-Rules: AR-RES-01..06, NS-OWN-12..18.
+Rules: AR-RES-01..06, NS-OWN-12..18, MP-RES-05..07, MP-PLC-04, MP-BUD-05..09.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from gpustack_delivery.errors import ApiFault, NotFound
 from gpustack_delivery.httpd import Request, Response
 from gpustack_delivery.ports import Kube
 from gpustack_delivery.vocabulary.resources import GROUP, PODS, Json
+from gpustack_delivery.worker.granting import Granting
 
 _REVIEW_VERSION: Final = "admission.k8s.io/v1"
 _VERSION_SECONDS: Final = 5.0
@@ -64,6 +65,7 @@ class Review:
     resource: str
     subresource: str
     operation: str
+    namespace: str
     name: str
     requester: Requester
     new: Mapping[str, Any] = field(default_factory=dict)
@@ -87,11 +89,22 @@ class Review:
             resource=resource.get("resource", "") if known else "",
             subresource=request.get("subResource") or "",
             operation=request.get("operation", ""),
+            namespace=request.get("namespace") or "",
             name=request.get("name") or "",
             requester=Requester(user.get("username", ""), extra),
             new=request.get("object") or {},
             old=request.get("oldObject") or {},
         )
+
+    @property
+    def old_spec(self) -> Json:
+        """Return the spec before the request, empty on creation."""
+        return dict(self.old.get("spec") or {})
+
+    @property
+    def new_spec(self) -> Json:
+        """Return the spec as it would be."""
+        return dict(self.new.get("spec") or {})
 
     @property
     def target(self) -> str:
@@ -102,20 +115,32 @@ class Review:
 class Webhooks:
     """Judges reviews; safe on any number of threads."""
 
-    def __init__(self, kube: Kube, principals: Principals, observer: ReviewObserver) -> None:
+    def __init__(
+        self, kube: Kube, principals: Principals, observer: ReviewObserver, granting: Granting
+    ) -> None:
         self._kube = kube
         self._principals = principals
         self._observer = observer
-        self._rules: Mapping[tuple[str, str], Callable[[Review], tuple[Denial, ...]]] = {
+        self._rules: dict[tuple[str, str], Callable[[Review], tuple[Denial, ...]]] = {
             ("modelartifacts", "CREATE"): self._judge_artifact,
             ("modelartifacts", "UPDATE"): lambda review: judge_artifact_update(
-                review.old.get("spec") or {}, review.new.get("spec") or {}
+                review.old_spec, review.new_spec
             ),
             ("modelartifacts/status", "UPDATE"): lambda review: judge_artifact_status(
                 review.requester, self._principals.worker
             ),
             ("nodemodelstores/status", "UPDATE"): self._judge_store_status,
+            ("modelstorebindings", "CREATE"): lambda review: granting.judge_new_binding(
+                review.new_spec
+            ),
+            ("modelstorebindings", "UPDATE"): lambda review: granting.judge_binding_update(
+                review.old_spec, review.new_spec
+            ),
         }
+        for operation in ("CREATE", "UPDATE"):
+            self._rules["modelprefetches", operation] = lambda review: granting.judge_prefetch(
+                review.namespace, review.name, review.old_spec, review.new_spec
+            )
 
     def handle(self, request: Request) -> Response:
         """Answer one request to a path below `/validate` or `/mutate`."""

@@ -11,8 +11,9 @@ import pytest
 from gpustack_delivery.errors import Unreachable
 from gpustack_delivery.httpd import Headers, Request
 from gpustack_delivery.vocabulary.resources import GROUP, PODS, Json
+from gpustack_delivery.worker.granting import Granting
 from gpustack_delivery.worker.webhooks import Principals, Webhooks
-from tests.unit.worker.world import NAMESPACE, ClusterKube
+from tests.unit.worker.world import NAMESPACE, ClusterKube, SteppedClock
 
 WORKER = "system:serviceaccount:gpustack-system:worker"
 PLUGIN = "system:serviceaccount:gpustack-system:model-manager"
@@ -42,7 +43,8 @@ class Caller:
         self.kube = ClusterKube()
         self.log = Log()
         principals = Principals(WORKER, PLUGIN, NAMESPACE)
-        self.webhooks = Webhooks(self.kube, principals, self.log)
+        granting = Granting(self.kube, SteppedClock())  # not started: it asks the API each time
+        self.webhooks = Webhooks(self.kube, principals, self.log, granting)
 
     def send(self, path: str, body: bytes, method: str = "POST") -> tuple[int, bytes]:
         """Send anything."""
