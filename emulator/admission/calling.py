@@ -1,9 +1,5 @@
-"""The HTTPS call to a webhook: where it is, whom to trust, how long to wait, and what went wrong in
-Go's words.
-
-A webhook names a URL, or a Service. A Service is looked up like the cluster's own network would: a
-route that was registered for it, an ExternalName, or the first address of its Endpoints; the
-certificate must be valid for `NAME.NAMESPACE.svc` in either case.
+"""The HTTPS call to a webhook: where it is, whom to trust, how long to wait, and what its answer
+means. A webhook names a URL, or a Service, which `services` finds.
 """
 
 from __future__ import annotations
@@ -12,9 +8,7 @@ import base64
 import gzip
 import http.client
 import json
-import socket
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +18,7 @@ import msgspec
 from emulator.admission.matching import Reader
 from emulator.admission.review import ReviewFault
 from emulator.contracts import Json
+from emulator.services import Address, Routes, ServiceFault, connect, reason, resolve, server_name
 
 DEFAULT_TIMEOUT_SECONDS = 10
 _MESSAGES = {
@@ -42,18 +37,16 @@ _MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a webhook is reached, and under which name its certificate must be valid."""
+    """Where a webhook is reached, and how messages show it."""
 
-    host: str
-    port: int
-    server_name: str
-    url: str  # as messages show it
+    address: Address
+    url: str
 
 
 class Caller:
     """Posts reviews. `routes` maps (namespace, service) to the (host, port) that stands for it."""
 
-    def __init__(self, reader: Reader, routes: Mapping[tuple[str, str], tuple[str, int]]) -> None:
+    def __init__(self, reader: Reader, routes: Routes) -> None:
         """`routes` is read at each call; its owner may change it."""
         self._reader, self._routes = reader, routes
 
@@ -65,8 +58,8 @@ class Caller:
         try:
             status, headers, body = _exchange(endpoint, client, review, timeout_seconds)
         except OSError as fault:
-            reason = _reason(fault, endpoint)
-            raise ReviewFault(f'failed to call webhook: Post "{full}": {reason}') from None
+            text = reason(fault, endpoint.address)
+            raise ReviewFault(f'failed to call webhook: Post "{full}": {text}') from None
         except http.client.HTTPException:
             raise ReviewFault(f'failed to call webhook: Post "{full}": EOF') from None
         if not 200 <= status < 300:
@@ -81,37 +74,22 @@ class Caller:
         port = parts.port or 443
         service = client.get("service")
         if not service:
-            return Endpoint(parts.hostname or "", port, parts.hostname or "", url)
-        host, port = self._service(service["namespace"], service["name"], port, url)
-        return Endpoint(host, port, name, url)
-
-    def _service(self, namespace: str, name: str, port: int, url: str) -> tuple[str, int]:
-        route = self._routes.get((namespace, name))
-        if route is not None:
-            return route
-        found = self._reader.get(("", "services"), namespace, name)
-        if found is None:
-            raise ReviewFault(
-                f'failed to call webhook: Post "{url}": service {json.dumps(name)} not found'
+            host = parts.hostname or ""
+            return Endpoint(Address(host, port, host), url)
+        try:
+            host, port = resolve(
+                self._reader, self._routes, service["namespace"], service["name"], port
             )
-        spec = found.get("spec") or {}
-        if spec.get("type") == "ExternalName":
-            return spec.get("externalName", ""), port
-        for subset in (self._reader.get(("", "endpoints"), namespace, name) or {}).get(
-            "subsets"
-        ) or ():
-            for address in subset.get("addresses") or ():
-                ports = subset.get("ports") or [{}]
-                return address["ip"], ports[0].get("port", port)
-        reason = f"no endpoints available for service {json.dumps(name)}"
-        raise ReviewFault(f'failed to call webhook: Post "{url}": {reason}')
+        except ServiceFault as fault:
+            raise ReviewFault(f'failed to call webhook: Post "{url}": {fault}') from None
+        return Endpoint(Address(host, port, name), url)
 
 
 def _url(client: Json) -> tuple[str, str]:
     """Return the URL of a webhook without query, and the host name in it."""
     service = client.get("service")
     if service:
-        name = f"{service['name']}.{service['namespace']}.svc"
+        name = server_name(service["namespace"], service["name"])
         return f"https://{name}:{service.get('port', 443)}{service.get('path') or ''}", name
     url = str(client.get("url", ""))
     return url, urlsplit(url).hostname or ""
@@ -122,16 +100,8 @@ def _exchange(
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
     parts = urlsplit(endpoint.url)
     body = msgspec.json.encode(review)
-    connection = http.client.HTTPConnection(endpoint.server_name, endpoint.port)
+    connection = connect(endpoint.address, _trusting(client), timeout_seconds)
     try:
-        plain = socket.create_connection((endpoint.host, endpoint.port), timeout_seconds)
-        try:
-            connection.sock = _trusting(client).wrap_socket(
-                plain, server_hostname=endpoint.server_name
-            )
-        except BaseException:
-            plain.close()
-            raise
         connection.putrequest(
             "POST", f"{parts.path or '/'}?{parts.query}", skip_host=True, skip_accept_encoding=True
         )
@@ -159,26 +129,6 @@ def _trusting(client: Json) -> ssl.SSLContext:
     if not bundle:
         return ssl.create_default_context()
     return ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
-
-
-def _reason(fault: OSError, endpoint: Endpoint) -> str:
-    """Return a network failure as a Go client words it."""
-    if isinstance(fault, TimeoutError):
-        return "context deadline exceeded"
-    if isinstance(fault, ssl.SSLCertVerificationError):
-        unknown = fault.verify_code in {
-            18,
-            19,
-            20,
-            21,
-        }  # self-signed, or an issuer that is not there
-        detail = "certificate signed by unknown authority" if unknown else fault.verify_message
-        return f"tls: failed to verify certificate: x509: {detail}"
-    if isinstance(fault, ConnectionRefusedError):
-        return f"dial tcp {endpoint.host}:{endpoint.port}: connect: connection refused"
-    if isinstance(fault, ConnectionResetError):
-        return "read: connection reset by peer"
-    return str(fault)
 
 
 def _status_reason(status: int, headers: http.client.HTTPMessage, body: bytes) -> str:

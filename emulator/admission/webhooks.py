@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import uuid
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from emulator.admission import configuration, review
@@ -22,6 +22,7 @@ from emulator.admission.review import ReviewFault, Verdict
 from emulator.contracts import Attributes, Json
 from emulator.errors import ApiError, bad_request, failure
 from emulator.patches.documents import json_patch
+from emulator.services import Routes
 
 _MUTATING = (GROUP, "mutatingwebhookconfigurations")
 _VALIDATING = (GROUP, "validatingwebhookconfigurations")
@@ -32,7 +33,7 @@ class Webhooks:
 
     def __init__(self) -> None:
         """Start unbound; `routes` stand in for Services: (namespace, name) to (host, port)."""
-        self.routes: MutableMapping[tuple[str, str], tuple[str, int]] = {}
+        self.routes = Routes()
         self._reader: Reader | None = None
         self._catalogue: Catalogue | None = None
         self._caller: Caller | None = None

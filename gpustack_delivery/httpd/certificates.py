@@ -2,7 +2,7 @@
 
 An `Authority` signs what its owner asks for: a server's certificate for hosts, or a client's
 whose common name and organizations are a Kubernetes user and groups. Keys exist as PEM text in
-memory; the one moment a key lies in a file is while `server_context` hands it to OpenSSL, in a
+memory; the one moment a key lies in a file is while a context is handed it for OpenSSL, in a
 private directory that is gone when it returns.
 
 Validity is a fixed span, because what is issued here lives no longer than the process that trusts
@@ -136,15 +136,42 @@ def server_context(pair: KeyPair, client_ca: str | None = None) -> ssl.SSLContex
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    with tempfile.TemporaryDirectory(prefix="gpustack-tls-") as private:  # mode 0700
-        certificate, key = Path(private, "tls.crt"), Path(private, "tls.key")
-        certificate.write_text(pair.certificate_pem)
-        key.write_text(pair.key_pem)
-        context.load_cert_chain(certificate, key)
+    _present(context, pair)
     if client_ca is not None:
         context.load_verify_locations(cadata=client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+def client_context(authorities: str, pair: KeyPair | None = None) -> ssl.SSLContext:
+    """Return a client's TLS context: TLS 1.2 or later, host names checked.
+
+    Args:
+        authorities: PEM of what a server's certificate must be signed by; "" trusts anyone.
+        pair: the certificate that the client presents.
+
+    Raises:
+        ssl.SSLError: `authorities` is no PEM.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if authorities:
+        context.load_verify_locations(cadata=authorities)
+    else:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if pair is not None:
+        _present(context, pair)
+    return context
+
+
+def _present(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """Give a context its certificate; the key lies in a file for a moment, mode 0700 around it."""
+    with tempfile.TemporaryDirectory(prefix="gpustack-tls-") as private:
+        certificate, key = Path(private, "tls.crt"), Path(private, "tls.key")
+        certificate.write_text(pair.certificate_pem)
+        key.write_text(pair.key_pem)
+        context.load_cert_chain(certificate, key)
 
 
 def _builder(
