@@ -10,6 +10,7 @@ from dataclasses import replace
 from emulator.contracts import Caller, DeleteOptions, Json, ListOptions, Target, WriteOptions
 from emulator.controllers.worklist import Worklist
 from emulator.deletion import Deletion
+from emulator.errors import ApiError
 from emulator.objects import Change
 from emulator.state import State, collection_of
 from emulator.writes import Writes
@@ -87,10 +88,14 @@ class NamespaceController:
 
     def _empty(self, name: str) -> None:
         for kind in self._state.registry.kinds():
-            if kind.resource.namespaced and "deletecollection" in kind.resource.verbs:
-                self._deletion.delete_collection(
-                    CONTROLLER, Target(kind.resource, name), ListOptions(), DeleteOptions()
-                )
+            if not kind.resource.namespaced or "deletecollection" not in kind.resource.verbs:
+                continue
+            target = Target(kind.resource, name)
+            try:
+                self._deletion.delete_collection(CONTROLLER, target, ListOptions(), DeleteOptions())
+            except ApiError as error:
+                if error.code != 404:  # its definition went meanwhile, and took all along
+                    raise
         conditions = self._conditions(name)
         target = Target(self._resource, "", name)
         if all(one["status"] == "False" for one in conditions):

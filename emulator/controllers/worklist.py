@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from emulator.errors import ApiError
 
 _LOG = logging.getLogger(__name__)
+_RACES = 5  # lost in a row before a key has to wait
 
 
 class Worklist:
@@ -28,15 +30,19 @@ class Worklist:
 
     def drain(self, look: Callable[[str], None]) -> None:
         """Look at every key, also at those that come up meanwhile; keep the refused for later."""
+        races: Counter[str] = Counter()
         while self._keys:
             key = next(iter(self._keys))
             del self._keys[key]
             try:
                 look(key)
             except ApiError as error:
-                if error.code not in (404, 409):  # then somebody else was faster, which is as good
-                    _LOG.info("controller=%s key=%s refused=%s", self._name, key, error.message)
-                    self._refused[key] = None
+                races[key] += 1
+                if error.code in (404, 409) and races[key] < _RACES:
+                    self._keys[key] = None  # somebody else was faster: look again at what is now
+                    continue
+                _LOG.info("controller=%s key=%s refused=%s", self._name, key, error.message)
+                self._refused[key] = None
 
     @property
     def refused(self) -> bool:

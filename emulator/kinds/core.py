@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from emulator.contracts import Json, copied
-from emulator.errors import Cause, invalid_value, not_supported, required
+from emulator.errors import Cause, forbidden, invalid_value, not_supported, required
 from emulator.kinds.builtin import Builtin, immutable_data
 from emulator.kinds.kind import Admitting
 
@@ -30,6 +30,7 @@ _NODE_STATUS: Json = {
         "",
     ),
 }
+_IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 _SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/12")
 
 
@@ -62,7 +63,10 @@ class Namespaces(Builtin):
         object_["spec"] = old["spec"]
 
     def die(self, object_: Json, now: str) -> bool:
-        """Terminate: the namespace stays until its controller has emptied it."""
+        """Terminate: the namespace stays until its controller has emptied it. Raises ApiError."""
+        name = object_["metadata"]["name"]
+        if name in _IMMORTAL:
+            raise forbidden(self.resource, name, "this namespace may not be deleted")
         object_["status"] = {**object_.get("status", {}), "phase": "Terminating"}
         return bool(object_["spec"].get("finalizers"))
 

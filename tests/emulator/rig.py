@@ -133,6 +133,7 @@ class Gatekeeper:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
         self.refusals = 0  # deletions of "dependent" yet to be refused
+        self.code = 403
 
     def mutate(self, attributes: Attributes, warn: Callable[[str], None]) -> Json | None:
         """Label ConfigMaps."""
@@ -146,12 +147,11 @@ class Gatekeeper:
     def validate(self, attributes: Attributes, warn: Callable[[str], None]) -> None:
         """Refuse deletions of the dependent, as often as asked."""
         self._note("validate", attributes)
-        if self.refusals and (attributes.operation, attributes.target.name) == (
-            "DELETE",
-            "dependent",
-        ):
+        old = attributes.old_object or {"metadata": {}}
+        dependent = old["metadata"].get("name") == "dependent"
+        if self.refusals and dependent and attributes.operation == "DELETE":
             self.refusals -= 1
-            raise failure(403, "Forbidden", "closed")
+            raise failure(self.code, "Forbidden", "closed")
 
     def _note(self, step: str, attributes: Attributes) -> None:
         if attributes.target.resource.plural == "configmaps":

@@ -59,6 +59,30 @@ def test_namespaces_go_with_all_they_hold(client: Client) -> None:
         client.get("v1", "Namespace", "team")
 
 
+@pytest.mark.parametrize("code", [404, 409])
+def test_a_lost_race_is_looked_at_again(code: int) -> None:
+    """A namespace goes although something in it changed while it was emptied."""
+    gate = Gatekeeper()
+    with running(Steps(admission=gate)) as client:
+        client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+        body = config_map("dependent")
+        body["metadata"]["namespace"] = "team"
+        client.create(body)
+        gate.refusals, gate.code = 1, code
+        client.delete("v1", "Namespace", "team")
+        client.api.settle()
+        assert gate.refusals == 0
+        with pytest.raises(ApiError, match="not found"):
+            client.get("v1", "Namespace", "team")
+
+
+def test_some_namespaces_are_for_life(client: Client) -> None:
+    """The namespaces that a cluster cannot be without are not deleted."""
+    with pytest.raises(ApiError, match="this namespace may not be deleted"):
+        client.delete("v1", "Namespace", "default")
+    assert client.get("v1", "Namespace", "default")["status"]["phase"] == "Active"
+
+
 def test_a_pod_is_seen_to_die(client: Client) -> None:
     """A Pod on a node gets its grace period; kubelet's final delete removes it."""
     pod = {
