@@ -56,10 +56,10 @@ class Extra(Protocol):
 
 
 class Aggregator(Protocol):
-    """Passes requests for a group on to the server that an APIService names."""
+    """Passes requests for a group's version on to the server that an APIService names."""
 
-    def forward(self, caller: Caller, route: Route, request: Request) -> Response | None:
-        """Return the other server's answer, or None when no APIService claims the group."""
+    def forward(self, caller: Caller, request: Request, audit_id: str) -> Response | None:
+        """Return the other server's answer, or None when no APIService claims the path."""
 
 
 Connector = Callable[[Caller, Target, Route, Request], Response]
@@ -90,32 +90,29 @@ class ApiServer:
 
     def handle(self, request: Request) -> Response:
         """Answer one request."""
+        audit = request.headers.get("Audit-Id") or self._api.new_uid()
         try:
-            response = self._answer(request)
+            response = self._answer(request, audit)
         except ApiError as error:
             response = _refusal(error)
         except Exception:  # noqa: BLE001 - a fault of ours is an answer, too: 500 and a log line
             _LOG.exception("method=%s path=%s the emulator failed", request.method, request.path)
             response = _refusal(internal("Internal Server Error: the emulator failed, see its log"))
-        audit = request.headers.get("Audit-Id") or self._api.new_uid()
         response.headers[:0] = [("Audit-Id", audit), *self._own]
         return response
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, request: Request, audit: str) -> Response:
         authenticator = self._doors.authenticator
         caller = authenticator.authenticate(request) if authenticator else _anonymous(request)
         route = parse(request.method, request.path, request.query)
-        if not route.plural:
-            return self._outside(caller, route, request)
         self._api.authorize(_access(caller, route))
-        try:
-            resource = self._api.resource(route.group, route.version, route.plural)
-        except ApiError:
-            aggregator = self._doors.aggregator
-            forwarded = aggregator.forward(caller, route, request) if aggregator else None
-            if forwarded is None:
-                raise
+        aggregator = self._doors.aggregator
+        forwarded = aggregator.forward(caller, request, audit) if aggregator else None
+        if forwarded is not None:
             return forwarded
+        if not route.plural:
+            return self._outside(caller, request)
+        resource = self._api.resource(route.group, route.version, route.plural)
         namespace = route.namespace if resource.namespaced else ""
         name = route.name if route.verb not in ("list", "watch") else ""
         target = Target(resource, namespace, name, route.subresource)
@@ -124,8 +121,7 @@ class ApiServer:
             return connector(caller, target, route, request)
         return self._resource(caller, target, route, request)
 
-    def _outside(self, caller: Caller, route: Route, request: Request) -> Response:
-        self._api.authorize(Access(caller, route.verb, path=route.path))
+    def _outside(self, caller: Caller, request: Request) -> Response:
         for extra in self._doors.extras:
             response = extra.handle(caller, request)
             if response is not None:
@@ -245,6 +241,8 @@ class _Tables:
 
 
 def _access(caller: Caller, route: Route) -> Access:
+    if not route.plural:
+        return Access(caller, route.verb, path=route.path)
     return Access(
         caller=caller,
         verb=route.verb,

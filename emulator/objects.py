@@ -82,6 +82,21 @@ class Change:
         return versioned(self.previous, self.version)
 
 
+Listener = Callable[[Change | None], None]
+Interest = tuple[str, str]  # a field that listeners select by, and its value
+EVERYTHING: Interest = ("", "")
+SELECTED_BY = ("metadata.name", "spec.nodeName")
+"""Fields that many watches select by: a kubelet watches the Pods of one node of thousands."""
+
+
+def _interests(change: Change) -> Iterator[Interest]:
+    for field in SELECTED_BY:
+        part, name = field.split(".")
+        for state in (change.object, change.previous):
+            if state is not None:
+                yield (field, str((state.get(part) or {}).get(name, "")))
+
+
 def encoded_event(type_: str, object_: Json) -> bytes:
     """Return one line of a watch stream."""
     return msgspec.json.encode({"type": type_, "object": object_}) + b"\n"
@@ -102,15 +117,39 @@ class Collection:
         self.objects: dict[str, Json] = {}
         self.changes: deque[Change] = deque()
         self.history = history
-        self.listeners: list[Callable[[Change | None], None]] = []
+        self._listeners: dict[Interest, list[Listener]] = {}
+
+    def listen(self, interest: Interest, listener: Listener) -> None:
+        """Tell a listener of changes; only of those that its interest meets before or after."""
+        self._listeners.setdefault(interest, []).append(listener)
+
+    def unlisten(self, interest: Interest, listener: Listener) -> None:
+        """Tell a listener no more; one that is not told is no error."""
+        told = self._listeners.get(interest, [])
+        if listener in told:
+            told.remove(listener)
+            if not told:
+                del self._listeners[interest]
+
+    @property
+    def listener_count(self) -> int:
+        """Return how many listen."""
+        return sum(map(len, self._listeners.values()))
 
     def note(self, change: Change) -> None:
         """Keep a change and tell the listeners."""
         self.changes.append(change)
         if len(self.changes) > self.history:
             self.oldest = self.changes.popleft().version
-        for listener in tuple(self.listeners):
-            listener(change)
+        for interest in dict.fromkeys((EVERYTHING, *_interests(change))):
+            for listener in tuple(self._listeners.get(interest, ())):
+                listener(change)
+
+    def end(self) -> None:
+        """Tell every listener that the collection is gone."""
+        for told in tuple(self._listeners.values()):
+            for listener in tuple(told):
+                listener(None)
 
     def span(self, namespace: str, start: str = "") -> range:
         """Return the index range of a namespace's keys ("" for all), from `start` on."""
@@ -157,8 +196,8 @@ class Store:
         """End a collection; its listeners hear None."""
         with self.lock:
             collection = self._collections.pop(key, None)
-            for listener in tuple(collection.listeners) if collection else ():
-                listener(None)
+            if collection is not None:
+                collection.end()
 
     def collection(self, key: CollectionKey) -> Collection | None:
         """Return a collection; hold `lock` while looking into it."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from emulator.contracts import Json
 from emulator.errors import bad_request
 from emulator.kinds.kind import Kind
+from emulator.objects import EVERYTHING, SELECTED_BY, Interest
 
 Test = Callable[[Mapping[str, str]], bool]
 _TOKEN = re.compile(r"\s*(==|!=|=|!|,|\(|\)|>|<|[^\s=!,()<>]+)")
@@ -42,9 +43,10 @@ class Selection:
         return all((fields.get(name, "") == value) is equal for name, value, equal in self.fields)
 
     @property
-    def name(self) -> str:
-        """Return the one name that can match, "" when there may be several."""
-        return next((v for n, v, equal in self.fields if equal and n == "metadata.name"), "")
+    def interest(self) -> Interest:
+        """Return the one field value without which nothing is selected, if it is a common one."""
+        wanted = ((name, value) for name, value, equal in self.fields if equal)
+        return next((one for one in wanted if one[0] in SELECTED_BY), EVERYTHING)
 
 
 def selectable_fields(kind: Kind, object_: Json) -> Mapping[str, str]:

@@ -40,6 +40,7 @@ class Watch:
         self._state, self._target, self._options = state, target, options
         self._kind = state.kind(target.resource)
         self._selection = selection(self._kind, options.label_selector, options.field_selector)
+        self._interest = self._selection.interest
         self._on_close = on_close
         self._wake = threading.Condition()
         self._queue: deque[Event] = deque()
@@ -76,7 +77,7 @@ class Watch:
             for change in collection.since(self._after):
                 self._sort(change)
         self._collection = collection
-        collection.listeners.append(self._hear)
+        collection.listen(self._interest, self._hear)
 
     def _snapshot(self, collection: Collection) -> None:
         for index in collection.span(self._target.namespace):
@@ -161,8 +162,8 @@ class Watch:
     def close(self) -> None:
         """End the watch; safe from any thread, and twice."""
         with self._state.store.lock:
-            if self._collection is not None and self._hear in self._collection.listeners:
-                self._collection.listeners.remove(self._hear)
+            if self._collection is not None:
+                self._collection.unlisten(self._interest, self._hear)
         with self._wake:
             self._over = True
             self._wake.notify_all()

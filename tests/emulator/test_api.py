@@ -160,6 +160,39 @@ def test_watches_share_one_encoding(client: Client) -> None:
     assert len({id(line) for line in lines}) == 1
 
 
+def test_a_watch_of_one_name_hears_of_it_alone(client: Client) -> None:
+    """Of many watches by name, each sees its own object from its first to its last state."""
+    target = Target(client.api.resource("", "v1", "configmaps"), "default")
+    watches = {
+        name: client.api.watch(target, ListOptions(field_selector=f"metadata.name={name}"))
+        for name in ("a", "b")
+    }
+    for name in ("a", "b"):
+        client.create(config_map(name))
+        client.delete("v1", "ConfigMap", name, namespace="default")
+    for name, stream in watches.items():
+        stream.close()
+        seen = [(event.type, event.object["metadata"]["name"]) for event in stream]
+        assert seen == [("ADDED", name), ("DELETED", name)]
+
+
+def test_a_pod_enters_its_nodes_watch_when_bound(client: Client) -> None:
+    """A watch of one node's Pods sees a Pod from its binding on, and one of no node lets it go."""
+    pods = Target(client.api.resource("", "v1", "pods"))
+    here = client.api.watch(pods, ListOptions(field_selector="spec.nodeName=node-a"))
+    nowhere = client.api.watch(pods, ListOptions(field_selector="spec.nodeName="))
+    body = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i:1"}]},
+    }  # fmt: skip
+    client.create(body)
+    client.bind("default", "p", "node-a")
+    for stream in (here, nowhere):
+        stream.close()
+    assert [event.type for event in here] == ["ADDED"]
+    assert [event.type for event in nowhere] == ["ADDED", "DELETED"]
+
+
 def test_history_is_bounded(client: Client) -> None:
     """After more writes than are kept, an old version is 410 for a watch and for a page."""
     for index in range(3):
