@@ -116,6 +116,8 @@ class Embedded:
             webhook_port=0,
             webhook_service=WORKER_ACCOUNT,
             webhook_configuration=RELEASE,
+            # There is one worker, and a manual clock stops at every renewal: a day has few of them.
+            lease_seconds=1800,
             environment={"GPUSTACK_MODEL_ARTIFACT_DELIVERY_MODE": "Node"},
         )
         worker = Worker(options, self._cluster.clock, connect(str(kubeconfig)))

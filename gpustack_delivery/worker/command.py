@@ -12,6 +12,7 @@ from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.kube import SERVICE_ACCOUNT, connect
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.redaction import Token
+from gpustack_delivery.worker.leader import LEASE_SECONDS
 from gpustack_delivery.worker.operator import Worker
 from gpustack_delivery.worker.options import WorkerOptions
 
@@ -60,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the worker's own token, for an API server that serves no SelfSubjectReview",
     )
+    add(
+        "--lease-seconds",
+        default=str(LEASE_SECONDS),
+        metavar="SECONDS",
+        help=f"how long a silent leader is waited for (default: {LEASE_SECONDS})",
+    )
     add("--log-level", default="info", help=f"one of {', '.join(_LEVELS)} (default: info)")
 
 
@@ -88,19 +95,23 @@ def run(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace) -> WorkerOptions:
     token_file = Path(args.token_file)
     directory = args.certificate_directory
-    port = args.webhook_port
-    if not (port.isascii() and port.isdigit() and len(port) <= 5):
-        raise ConfigurationFault("--webhook-port must be a whole number from 0 to 65535")
     return WorkerOptions(
         namespace=args.namespace,
         model_manager_service_account=args.model_manager_service_account,
         host=args.host,
-        webhook_port=int(port),
+        webhook_port=_whole("--webhook-port", args.webhook_port),
         webhook_service=args.webhook_service,
         webhook_configuration=args.webhook_configuration,
         certificate_directory=Path(directory) if directory else None,
+        lease_seconds=_whole("--lease-seconds", args.lease_seconds),
         own_token=lambda: _read_token(token_file),
     )
+
+
+def _whole(flag: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise ConfigurationFault(f"{flag} must be a whole number")
+    return int(text)
 
 
 def _read_token(path: Path) -> Token | None:

@@ -24,19 +24,34 @@ from gpustack_delivery.vocabulary.resources import LEASES, Json
 from gpustack_delivery.vocabulary.wire import format_micro_time
 
 LEASE_SECONDS: Final = 15
-RENEW_DEADLINE_SECONDS: Final = 10.0
-RETRY_SECONDS: Final = 2.0
+# Of a Lease's duration: how long a leader leads without a renewal, and how often it is asked for.
+_DEADLINE_SHARE: Final = 2 / 3
+_RETRY_SHARE: Final = 2 / 15
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidacy:
-    """Which Lease is asked for, and under which name; the name is this replica's alone."""
+    """Which Lease is asked for, under which name, and for how long.
+
+    The identity is this replica's alone. All candidates of a Lease ask for the same duration.
+    """
 
     namespace: str
     lease: str
     identity: str
+    lease_seconds: int = LEASE_SECONDS
+
+    @property
+    def deadline_seconds(self) -> float:
+        """Return for how long a leader may lead without a renewal."""
+        return self.lease_seconds * _DEADLINE_SHARE
+
+    @property
+    def retry_seconds(self) -> float:
+        """Return how long a candidate waits before it asks again."""
+        return self.lease_seconds * _RETRY_SHARE
 
 
 class Elector:
@@ -90,7 +105,7 @@ class Elector:
         renewed_at = self._renewed_at
         if renewed_at is None:
             return 0.0
-        return renewed_at + RENEW_DEADLINE_SECONDS - self._clock.monotonic()
+        return renewed_at + self._candidacy.deadline_seconds - self._clock.monotonic()
 
     def _renew(self) -> None:
         """Take or renew the Lease again and again."""
@@ -108,7 +123,8 @@ class Elector:
                     self._renewed_at = None
                 self._changed.notify_all()
                 spread = random.uniform(0.8, 1.2)  # noqa: S311 - spreads load, keeps no secret
-                deadline = self._clock.monotonic() + RETRY_SECONDS * spread
+                pause = self._candidacy.retry_seconds * spread
+                deadline = self._clock.monotonic() + pause
                 while not self._stopping:
                     left = deadline - self._clock.monotonic()
                     if left <= 0:
@@ -166,7 +182,7 @@ class Elector:
         renewal = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
         if self._seen is None or self._seen[0] != renewal:
             self._seen = (renewal, now)
-        duration = spec.get("leaseDurationSeconds") or LEASE_SECONDS
+        duration = spec.get("leaseDurationSeconds") or self._candidacy.lease_seconds
         return now - self._seen[1] >= duration
 
     def _body(self, spec: Json, transitions: int) -> Json:
@@ -179,7 +195,7 @@ class Elector:
             "metadata": {"name": who.lease, "namespace": who.namespace},
             "spec": {
                 "holderIdentity": who.identity,
-                "leaseDurationSeconds": LEASE_SECONDS,
+                "leaseDurationSeconds": who.lease_seconds,
                 "acquireTime": spec.get("acquireTime", now) if ours else now,
                 "renewTime": now,
                 "leaseTransitions": transitions,

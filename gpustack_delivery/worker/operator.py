@@ -88,7 +88,9 @@ class Worker:
             name = options.webhook_configuration
             self._patiently(lambda: establish_all(self._kube, name, certificate.ca_pem))
         self._keeper.start()
-        candidacy = Candidacy(options.namespace, options.webhook_service, options.replica)
+        candidacy = Candidacy(
+            options.namespace, options.webhook_service, options.replica, options.lease_seconds
+        )
         self._elector = Elector(self._kube, self._clock, candidacy, self._lead, self._follow)
         self._elector.start()
         _log.info("serving as %s on port %d", username, self._server.port)

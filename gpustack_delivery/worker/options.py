@@ -11,11 +11,16 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from gpustack_delivery.decisions.addresses import object_name_fault
 from gpustack_delivery.decisions.settings import check_seeds
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.redaction import Token
+from gpustack_delivery.worker.leader import LEASE_SECONDS
+
+MIN_LEASE_SECONDS: Final = 5
+MAX_LEASE_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class WorkerOptions:
             none; with it the certificate is shared through the Secret of this name and `-webhook`.
         certificate_directory: serve the certificate mounted here instead.
         replica: this replica's own name among the candidates.
+        lease_seconds: how long the leader's Lease lasts unrenewed; another replica leads after it.
         environment: where the Settings' seeds are read from.
         own_token: reads the worker's own bearer token, for an API server without SelfSubjectReview.
     """
@@ -45,6 +51,7 @@ class WorkerOptions:
     webhook_configuration: str = ""
     certificate_directory: Path | None = None
     replica: str = field(default_factory=lambda: f"{socket.gethostname()}-{secrets.token_hex(4)}")
+    lease_seconds: int = LEASE_SECONDS
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     own_token: Callable[[], Token | None] = lambda: None
 
@@ -59,6 +66,10 @@ class WorkerOptions:
                 raise ConfigurationFault(f"{flag} {fault}")
         if not 0 <= self.webhook_port <= 65535:
             raise ConfigurationFault("--webhook-port must be a whole number from 0 to 65535")
+        if not MIN_LEASE_SECONDS <= self.lease_seconds <= MAX_LEASE_SECONDS:
+            raise ConfigurationFault(
+                f"--lease-seconds must be from {MIN_LEASE_SECONDS} to {MAX_LEASE_SECONDS}"
+            )
         check_seeds(self.environment)
 
     @property

@@ -79,6 +79,7 @@ def test_runs_until_its_signal(process: type[FakeWorker]) -> None:
         (["--webhook-port", "70000"], "--webhook-port"),
         (["--webhook-port", "-1"], "--webhook-port"),
         (["--log-level", "loud"], "--log-level"),
+        (["--lease-seconds", "soon"], "--lease-seconds"),
         (["--webhook-service", "A"], "--webhook-service"),
         (["--kubeconfig", "/missing"], "/missing"),
     ],

@@ -236,6 +236,7 @@ def test_mounted_certificate(tmp_path: Path) -> None:
         ("webhook_service", "a b", "--webhook-service"),
         ("webhook_configuration", "_", "--webhook-configuration"),
         ("webhook_port", 65536, "--webhook-port"),
+        ("lease_seconds", 4, "--lease-seconds"),
         (
             "environment",
             {"GPUSTACK_MODEL_STORE_PEER_SYNC": "maybe"},
