@@ -29,6 +29,8 @@ from gpustack_delivery.httpd import Request, Response, Server
 from gpustack_delivery.httpd.certificates import Authority, server_context
 
 _HOSTS = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+_ACCOUNT_PREFIX = "system:serviceaccount:"
+_TOKEN_SECONDS = 10 * 365 * 86400
 _KUBELET_PATHS = {"configz", "healthz"}
 _PLAIN_TEXT = "text/plain; charset=utf-8"
 
@@ -102,10 +104,18 @@ class ControlPlane:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": name, "cluster": cluster}],
-            "users": [{"name": user, "user": {"token": self.security.user_token(user, pod)}}],
+            "users": [{"name": user, "user": {"token": self._token(user, pod)}}],
             "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
             "current-context": name,
         }
+
+    def _token(self, user: str, pod: tuple[str, str] | None) -> str:
+        """Return a token that outlives any test: whoever reads a file once cannot renew it."""
+        if not user.startswith(_ACCOUNT_PREFIX):
+            return self.security.user_token(user)
+        namespace, _, name = user.removeprefix(_ACCOUNT_PREFIX).partition(":")
+        bound = pod[1] if pod is not None else ""
+        return self.security.account_token(namespace, name, pod=bound, seconds=_TOKEN_SECONDS)
 
     def _answer(self, request: Request) -> Response:
         if self._front is None:  # a client that guesses the port is faster than `start`

@@ -6,9 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from emulator.client import Client, Watch
-from emulator.contracts import Json, ListOptions
-
-_INITIAL_END = "k8s.io/initial-events-end"
+from emulator.contracts import Json, ListOptions, Target, copied
 
 
 class Follower:
@@ -33,12 +31,7 @@ class Follower:
         self._kind = kind
         self._seen = seen
         self._namespace = namespace
-        self._options = ListOptions(
-            field_selector=fields,
-            send_initial_events=True,
-            resource_version_match="NotOlderThan",
-            allow_watch_bookmarks=True,
-        )
+        self._fields = fields
         self._known: dict[str, Json] = {}
         self._lock = threading.Lock()
         self._stopped = False
@@ -62,28 +55,24 @@ class Follower:
 
     def _run(self) -> None:
         while (watch := self._open()) is not None:
-            initial: dict[str, Json] | None = {}
             for kind, obj in watch:
                 if kind == "ERROR":
                     break
-                if kind == "BOOKMARK":
-                    annotations = obj["metadata"].get("annotations") or {}
-                    if initial is not None and _INITIAL_END in annotations:
-                        self._compare(initial)
-                        initial = None
-                elif initial is not None:
-                    initial[obj["metadata"]["uid"]] = obj
-                else:
-                    self._tell(kind, obj)
+                self._tell(kind, obj)
 
     def _open(self) -> Watch | None:
-        """Open the next watch; None when stopped."""
+        """List, tell what is new, and open a watch from there; None when stopped."""
         api_version, kind = self._kind
+        target = Target(self._client.api.resource_of(api_version, kind), self._namespace)
+        page = self._client.api.list(target, ListOptions(field_selector=self._fields))
+        if not self._stopped:
+            self._compare({obj["metadata"]["uid"]: copied(obj) for obj in page.items})
+        options = ListOptions(field_selector=self._fields, resource_version=page.resource_version)
         with self._lock:
             if self._stopped:
                 return None
             self._watch = self._client.watch(
-                api_version, kind, namespace=self._namespace, options=self._options
+                api_version, kind, namespace=self._namespace, options=options
             )
             return self._watch
 

@@ -69,6 +69,31 @@ def test_kubeconfig_is_private_and_names_its_user() -> None:
             cluster.kubeconfig("system:serviceaccount:default:nobody")
 
 
+def test_a_kubeconfigs_token_outlives_a_test() -> None:
+    """A file's token is accepted after hours on a manual clock, unless its Pod has gone."""
+    with Cluster(clock=ManualClock()) as cluster:
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        metadata = {"name": "p", "namespace": "default"}
+        cluster.client.create(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        )
+        account = "system:serviceaccount:default:default"
+        path = cluster.kubeconfig(account, pod=("default", "p"))
+        token = json.loads(path.read_text("utf-8"))["users"][0]["user"]["token"]
+
+        def authenticated() -> bool:
+            review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
+            body = {**review, "metadata": {}, "spec": {"token": token}}
+            return bool(cluster.client.create(body)["status"].get("authenticated"))
+
+        assert isinstance(cluster.clock, ManualClock)
+        cluster.clock.advance(3 * 3600)
+        assert authenticated()
+        cluster.client.delete("v1", "Pod", "p", namespace="default")
+        cluster.clock.advance(60)
+        assert not authenticated()
+
+
 @pytest.mark.needs("kubectl")
 def test_kubectl_sees_the_cluster(tmp_path: Path) -> None:
     """A real kubectl lists ready nodes and a running Pod, and a Pod's token says whose it is."""
