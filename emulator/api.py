@@ -217,6 +217,10 @@ class Api:
         """Return the function that answers creates of a resource or subresource, if any."""
         return self._state.virtuals.get((group, plural, subresource))
 
+    def timestamp(self) -> str:
+        """Return the time as objects carry it."""
+        return self._state.now()
+
     def new_uid(self) -> str:
         """Return a uid that nothing has."""
         return self._state.uid()

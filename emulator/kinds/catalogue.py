@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emulator.contracts import Resource
-from emulator.kinds import columns, metadata
+from emulator.kinds import api_services, columns, metadata
+from emulator.kinds.api_services import ApiServices
 from emulator.kinds.builtin import (
     Builtin,
     DaemonSets,
@@ -156,7 +157,8 @@ GROUPS: dict[str, tuple[R, ...]] = {
     ),
     "apiregistration.k8s.io/v1": (
         R("apiservices", "APIService", namespaced=False, subresources="status",
-          categories="api-extensions", profile=Profile(unconditional_update=False, status={})),
+          categories="api-extensions", columns=api_services.COLUMNS, rules=ApiServices,
+          profile=Profile(unconditional_update=False, status={})),
     ),
     "admissionregistration.k8s.io/v1": (
         R("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False,
