@@ -132,13 +132,16 @@ def _figures(
     peers = []
     for name, theirs in runs.items():
         if name != OURS.name:
-            pairs = zip(ours, theirs, strict=True)
-            ratio = statistics.median(mine.seconds / other.seconds for mine, other in pairs)
+            pairs = list(zip(ours, theirs, strict=True))
+            wall = statistics.median(mine.seconds / other.seconds for mine, other in pairs)
+            cpu = statistics.median(mine.cpu_seconds / other.cpu_seconds for mine, other in pairs)
             peers.append(
                 {
                     "peer": name,
                     "seconds": statistics.median(run.seconds for run in theirs),
-                    "ratio": ratio,
+                    "cpuSeconds": statistics.median(run.cpu_seconds for run in theirs),
+                    "ratio": wall,
+                    "cpuRatio": cpu,
                     "limit": scenario.limits.get(name),
                 }
             )
@@ -167,18 +170,23 @@ def _misses(result: dict[str, Any]) -> list[str]:
 
 def _show(result: dict[str, Any], console: Console) -> None:
     table = Table(title=f"{result['scenario']} ({result['rounds']} rounds)", title_justify="left")
-    for column in ("contender", "seconds", "ours / theirs", "at most"):
+    for column in ("contender", "seconds", "CPU", "ours / theirs", "at most", "CPU ratio"):
         table.add_column(column, justify="left" if column == "contender" else "right")
-    table.add_row(OURS.name, f"{result['seconds']:.2f}", "", "")
+    table.add_row(OURS.name, f"{result['seconds']:.2f}", f"{result['cpuSeconds']:.2f}", "", "", "")
     for peer in result["peers"]:
         limit = "" if peer["limit"] is None else f"{peer['limit']:.2f}"
-        table.add_row(peer["peer"], f"{peer['seconds']:.2f}", f"{peer['ratio']:.2f}", limit)
+        figures = [peer[key] for key in ("seconds", "cpuSeconds", "ratio", "cpuRatio")]
+        seconds, cpu, ratio, cpu_ratio = (f"{figure:.2f}" for figure in figures)
+        table.add_row(peer["peer"], seconds, cpu, ratio, limit, cpu_ratio)
     for name, why in result["notRun"].items():
-        table.add_row(name, "not run", why, "")
+        table.add_row(name, "not run", "", why, "", "")
     console.print(table)
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
     console.print(
-        f"ours: {result['cpuSeconds']:.2f} CPU seconds, {result['peakMiB']:.0f} MiB peak memory"
+        f"ours: {result['peakMiB']:.0f} MiB peak memory; load {load:.1f} on {cores} cores"
     )
+    if load > 2 * cores:
+        console.print("the machine is busy: wall times compare its other work, trust the CPU ratio")
 
 
 if __name__ == "__main__":
