@@ -147,7 +147,8 @@ def container(**amounts: str) -> Json:
 
 def test_requests_must_fit_beside_those_of_others() -> None:
     """What running Pods take is gone, what ended ones took is free; a limit is a request."""
-    there = node(cpu="2", pods="3", **{"nvidia.com/gpu": "2"})
+    there = node(cpu="2", pods="3")
+    there["status"]["allocatable"]["nvidia.com/gpu"] = "2"
     one = pod(containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}])
     ended = {**one, "status": {"phase": "Succeeded"}}
     assert why_not(one, there, [one]) == []
