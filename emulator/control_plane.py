@@ -13,6 +13,8 @@ from typing import Self
 
 from emulator.access.security import Security, SecurityOptions
 from emulator.admission import Chain, NodeRestriction, Webhooks
+from emulator.aggregation import Aggregation
+from emulator.aggregation.front_proxy import FrontProxy
 from emulator.api import Api
 from emulator.api_server import ApiServer, Doors
 from emulator.client import Client
@@ -57,6 +59,10 @@ class ControlPlane:
         self.webhooks.bind(self.api.store, self.api)
         restriction.bind(self.api.store)
         self.security.install(self.api)
+        proxy = FrontProxy(self.security.features, self.authority.certificate_pem)
+        self.aggregation = Aggregation(
+            self._component("apiserver", "kube-apiserver"), clock, proxy, self.webhooks.routes
+        )
         self._scheduler = Scheduler(self._component("kube-scheduler"), clock)
         self._lifecycle = NodeLifecycle(self._component("kube-controller-manager"), clock)
         pair = self.authority.issue("kube-apiserver", _HOSTS)
@@ -68,13 +74,16 @@ class ControlPlane:
         """Serve."""
         self._server.start()
         info = ServerInfo(self._kubernetes, f"127.0.0.1:{self._server.port}")
-        discovery = Discovery(self.api, info, self.security.signer)
+        remotes = self.aggregation.remote_versions
+        discovery = Discovery(self.api, info, self.security.signer, remotes)
         doors = Doors(
             authenticator=self.security.authenticator,
             extras=(discovery,),
+            aggregator=self.aggregation,
             connectors={("", "nodes", "proxy"): self._proxy},
         )
         self._front = ApiServer(self.api, doors)
+        self.aggregation.start()
         self._scheduler.start()
         self._lifecycle.start()
         return self
@@ -83,6 +92,7 @@ class ControlPlane:
         """End it all."""
         self._lifecycle.stop()
         self._scheduler.stop()
+        self.aggregation.stop()
         self.api.close()
         self._server.stop(drain_seconds=1.0)
 
@@ -122,10 +132,11 @@ class ControlPlane:
             return Response(503, [("Retry-After", "1")])
         return self._front.handle(request)
 
-    def _component(self, name: str) -> Client:
+    def _component(self, name: str, manager: str = "") -> Client:
         """Return a client for a part of the control plane, which may do everything."""
         groups = ("system:masters", "system:authenticated")
-        return Client(self.api, Caller(f"system:{name}", groups, user_agent=f"{name}/emulator"))
+        agent = f"{manager or name}/emulator"
+        return Client(self.api, Caller(f"system:{name}", groups, user_agent=agent))
 
     def _proxy(self, _: Caller, target: Target, route: Route, request: Request) -> Response:
         """Pass a request on to a node's kubelet."""

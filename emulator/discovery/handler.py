@@ -8,7 +8,7 @@ authentication and authorization of the path.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import parse_qs
@@ -16,8 +16,9 @@ from urllib.parse import parse_qs
 import msgspec
 
 from emulator.access.features import Features
-from emulator.contracts import Caller, Json, Resource
-from emulator.discovery.lists import by_group, discovered_group, group_entry, resource_list
+from emulator.contracts import Caller, Json
+from emulator.discovery.lists import resource_list
+from emulator.discovery.merging import Group, RemoteVersion, Version, merged
 from emulator.errors import ApiError, failure
 from emulator.openapi import Catalogue, Documents
 from gpustack_delivery.httpd import Request, Response
@@ -66,8 +67,15 @@ class _Media:
 class Discovery:
     """Answers everything about the server itself. Thread-safe."""
 
-    def __init__(self, catalogue: Catalogue, info: ServerInfo, keys: KeySet) -> None:
-        """`catalogue` says what is served, at each request anew."""
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        info: ServerInfo,
+        keys: KeySet,
+        remotes: Callable[[], Iterable[RemoteVersion]] = tuple,
+    ) -> None:
+        """`catalogue` says what is served here, `remotes` what elsewhere, at each request anew."""
+        self._remotes = remotes
         self._catalogue, self._info, self._keys = catalogue, info, keys
         self._documents = Documents(catalogue, info.git_version)
 
@@ -91,12 +99,10 @@ class Discovery:
         return answer(rest, request) if answer is not None else None
 
     def _root(self, rest: Sequence[str], request: Request) -> Response | None:
-        groups = {resource.group for resource in self._catalogue.resources() if resource.group}
-        served = {
-            resource.api_version for resource in self._catalogue.resources() if resource.group
-        }
         paths = {"/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"}
-        paths |= {f"/apis/{name}" for name in groups | served}
+        for group in self._merged():
+            paths |= {f"/apis/{group.name}"}
+            paths |= {f"/apis/{group.name}/{version.name}" for version in group.versions}
         paths |= {f"/{kind}" for kind in ("healthz", "livez", "readyz")}
         paths |= {"/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/version"}
         return _json({"paths": sorted(paths)})
@@ -173,7 +179,7 @@ class Discovery:
     def _core(self, rest: Sequence[str], request: Request) -> Response | None:
         core = [resource for resource in self._catalogue.resources() if not resource.group]
         if not rest:
-            aggregated = _aggregated(request, [("", core)])
+            aggregated = _aggregated(request, [Group("", [Version("v1", core)])])
             if aggregated is not None:
                 return aggregated
             address = {"clientCIDR": "0.0.0.0/0", "serverAddress": self._info.address}
@@ -186,21 +192,19 @@ class Discovery:
         return _json(listed)
 
     def _groups(self, rest: Sequence[str], request: Request) -> Response | None:
-        groups = by_group(self._catalogue.resources())
+        groups = self._merged()
         if not rest:
             aggregated = _aggregated(request, groups)
             if aggregated is not None:
                 return aggregated
-            listed = [group_entry(name, resources) for name, resources in groups]
+            listed = [group.entry() for group in groups]
             return _json({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed})
-        resources = dict(groups).get(rest[0])
-        if resources is None:
+        found = next((group for group in groups if group.name == rest[0]), None)
+        if found is None:
             return None
         if len(rest) == 1:
-            return _json(
-                {"kind": "APIGroup", "apiVersion": "v1", **group_entry(rest[0], resources)}
-            )
-        served = [resource for resource in resources if resource.version == rest[1]]
+            return _json({"kind": "APIGroup", "apiVersion": "v1", **found.entry()})
+        served = next((one.resources for one in found.versions if one.name == rest[1]), ())
         if not served or len(rest) > 2:
             return None
         return _json(
@@ -211,6 +215,9 @@ class Discovery:
                 "resources": resource_list(served),
             }
         )
+
+    def _merged(self) -> list[Group]:
+        return merged(self._catalogue.resources(), self._remotes())
 
 
 _COMMON_HEADERS = (("Cache-Control", "no-cache, private"),)
@@ -235,15 +242,13 @@ def _not_acceptable(media_type: str) -> ApiError:
     return failure(406, "NotAcceptable", message, {})
 
 
-def _aggregated(
-    request: Request, groups: Sequence[tuple[str, Sequence[Resource]]]
-) -> Response | None:
+def _aggregated(request: Request, groups: Sequence[Group]) -> Response | None:
     """Return aggregated discovery when the client asks for it before anything else."""
     for asked in _Media.of(request).types:
         for version in ("v2", "v2beta1"):
             media_type = _AGGREGATED.format(version=version)
             if asked == media_type:
-                listed = [discovered_group(name, resources) for name, resources in groups]
+                listed = [group.discovered() for group in groups]
                 content = {
                     "kind": "APIGroupDiscoveryList",
                     "apiVersion": f"apidiscovery.k8s.io/{version}",

@@ -1,18 +1,15 @@
-"""Discovery documents: resource lists, groups, and the aggregated form, from the served resources.
-
-Built-in groups come in the order in which a real server lists them, the others after them by name.
-"""
+"""Discovery documents from the resources that are served here: lists, and the aggregated form."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from emulator.contracts import Json, Resource
 
-_GROUP_ORDER = (
+GROUP_ORDER = (
     "apiregistration.k8s.io",
     "apps",
     "events.k8s.io",
@@ -81,23 +78,6 @@ _STORED_AS = {
 }
 
 
-def by_group(resources: Iterable[Resource]) -> list[tuple[str, list[Resource]]]:
-    """Return the resources by group: the built-in groups in the server's order, then the others by
-    name.
-    """
-    groups: dict[str, list[Resource]] = {}
-    for resource in resources:
-        if resource.group:
-            groups.setdefault(resource.group, []).append(resource)
-    order = {name: place for place, name in enumerate(_GROUP_ORDER)}
-    return sorted(groups.items(), key=lambda item: (order.get(item[0], len(order)), item[0]))
-
-
-def _versions(resources: Sequence[Resource]) -> list[str]:
-    """Return the versions of a group, the preferred one first."""
-    return sorted({resource.version for resource in resources}, key=version_rank)
-
-
 def version_rank(version: str) -> tuple[int, int, int, str]:
     """Return what versions are ordered by: stable before beta before alpha, newer before older.
 
@@ -108,14 +88,6 @@ def version_rank(version: str) -> tuple[int, int, int, str]:
         return (3, 0, 0, version)
     major, stage, minor = found.groups()
     return ({"": 0, "beta": 1, "alpha": 2}[stage or ""], -int(major), -int(minor or 0), "")
-
-
-def group_entry(name: str, resources: Sequence[Resource]) -> Json:
-    versions = [
-        {"groupVersion": f"{name}/{version}", "version": version}
-        for version in _versions(resources)
-    ]
-    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
 def _ordered(resources: Sequence[Resource]) -> list[Resource]:
@@ -181,20 +153,13 @@ def _storage_hash(resource: Resource) -> str:
     return base64.b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()
 
 
-def discovered_group(name: str, resources: Sequence[Resource]) -> Json:
-    versions = [
-        {
-            "version": version,
-            "resources": [
-                _discovered(resource)
-                for resource in _ordered(resources)
-                if resource.version == version
-            ],
-            "freshness": "Current",
-        }
-        for version in _versions(resources)
-    ]
-    return {"metadata": {"name": name} if name else {}, "versions": versions}
+def discovered_version(version: str, resources: Sequence[Resource]) -> Json:
+    """Return one version of a group as aggregated discovery shows it."""
+    return {
+        "version": version,
+        "resources": [_discovered(resource) for resource in _ordered(resources)],
+        "freshness": "Current",
+    }
 
 
 def _discovered(resource: Resource) -> Json:

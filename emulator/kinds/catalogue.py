@@ -158,7 +158,8 @@ GROUPS: dict[str, tuple[R, ...]] = {
     "apiregistration.k8s.io/v1": (
         R("apiservices", "APIService", namespaced=False, subresources="status",
           categories="api-extensions", columns=api_services.COLUMNS, rules=ApiServices,
-          profile=Profile(unconditional_update=False, status={})),
+          profile=Profile(unconditional_update=False, status={},
+                          namer=metadata.path_segment_faults)),
     ),
     "admissionregistration.k8s.io/v1": (
         R("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False,

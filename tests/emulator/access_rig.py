@@ -18,7 +18,7 @@ from emulator.access import Security, SecurityOptions
 from emulator.admission import Chain, NodeRestriction, Webhooks
 from emulator.api import Api, Steps
 from emulator.api_server import ApiServer, Doors
-from emulator.contracts import Caller
+from emulator.contracts import Caller, Clock
 from emulator.discovery import Discovery, ServerInfo
 from emulator.patches import FieldPatcher
 from gpustack_delivery.httpd import Request, Response
@@ -28,14 +28,14 @@ from tests.emulator.rig import DEFINITIONS
 VERSION = "1.36.2"
 ADDRESS = "192.0.2.2:6443"
 RBAC = "rbac.authorization.k8s.io"
-_CERTIFICATE = "X-Client-Certificate"
+CERTIFICATE = "X-Client-Certificate"
 _JWT = re.compile(r"^[\w-]+\.[\w-]+\.[\w-]+$")
 _KEY_IDS = {"kid": "<kid>", "n": "<n>"}
 
 
 def certificate(user: str, *groups: str) -> dict[str, str]:
     """Return the header of a caller with a client certificate."""
-    return {_CERTIFICATE: json.dumps([user, *groups])}
+    return {CERTIFICATE: json.dumps([user, *groups])}
 
 
 ADMIN = certificate("kubernetes-admin", "system:masters")
@@ -56,7 +56,7 @@ class Certified:
 
     def authenticate(self, request: Request) -> Caller:
         """Return the caller."""
-        header = request.headers.get(_CERTIFICATE)
+        header = request.headers.get(CERTIFICATE)
         if header:
             user, *groups = json.loads(header)
             organizations = [(("organizationName", group),) for group in groups]
@@ -71,6 +71,7 @@ class SecuredSession(Session):
 
     security: Security = field(kw_only=True)
     webhooks: Webhooks = field(kw_only=True)
+    clock: Clock = field(kw_only=True)
     tokens: dict[str, str] = field(default_factory=dict)  # placeholder -> token
     _kind_alone: bool = False  # the recording kept nothing but the kind of an answer
     _no_body: bool = False
@@ -160,9 +161,11 @@ def _sorted_text(value: Json) -> str:
 
 
 @contextmanager
-def secured(kind: type[SecuredSession] = SecuredSession, **more: Any) -> Iterator[SecuredSession]:
+def secured(
+    kind: type[SecuredSession] = SecuredSession, clock: Clock | None = None, **more: Any
+) -> Iterator[SecuredSession]:
     """Open a session with access control on a fresh server with the recordings' CRD."""
-    clock, patcher = SteppingClock(), FieldPatcher()
+    clock, patcher = clock or SteppingClock(), FieldPatcher()
     webhooks, restriction = Webhooks(), NodeRestriction()
     admission = Chain(restriction, webhooks)
     security = Security(clock, patcher, SecurityOptions(VERSION), admission)
@@ -174,7 +177,13 @@ def secured(kind: type[SecuredSession] = SecuredSession, **more: Any) -> Iterato
         discovery = Discovery(api, ServerInfo(VERSION, ADDRESS), security.signer)
         server = ApiServer(api, Doors(Certified(security), (discovery,)))
         opened = kind(
-            api, server, callers=dict(CALLERS), security=security, webhooks=webhooks, **more
+            api,
+            server,
+            callers=dict(CALLERS),
+            security=security,
+            webhooks=webhooks,
+            clock=clock,
+            **more,
         )
         for name in ("t1", "t2"):
             opened.make("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
