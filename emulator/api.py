@@ -22,6 +22,7 @@ from emulator.contracts import (
     Clock,
     Decision,
     DeleteOptions,
+    Elsewhere,
     FieldWrite,
     Json,
     ListOptions,
@@ -220,6 +221,10 @@ class Api:
     def timestamp(self) -> str:
         """Return the time as objects carry it."""
         return self._state.now()
+
+    def attach(self, elsewhere: Elsewhere) -> None:
+        """Say what servers there are behind this one: a namespace ends when it is empty there."""
+        self._state.elsewhere = elsewhere
 
     def new_uid(self) -> str:
         """Return a uid that nothing has."""

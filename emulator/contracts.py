@@ -320,3 +320,13 @@ class Virtual(Protocol):
         self, caller: Caller, target: Target, body: Json, options: WriteOptions
     ) -> Outcome:
         """Answer the request; called after authorization."""
+
+
+class Elsewhere(Protocol):
+    """What servers behind this one keep, as far as the end of a namespace has to do with it."""
+
+    def stale(self) -> Sequence[str]:
+        """Return the group versions whose server cannot be asked what it serves."""
+
+    def empty(self, namespace: str) -> Mapping[str, int]:
+        """Delete what other servers keep in a namespace; return what is left, by resource."""

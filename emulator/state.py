@@ -12,6 +12,7 @@ from emulator.contracts import (
     Admission,
     Authorizer,
     Clock,
+    Elsewhere,
     Json,
     Patcher,
     Resource,
@@ -48,6 +49,7 @@ class State:
         self.store = Store()
         self.registry = Registry()
         self.virtuals: dict[tuple[str, str, str], Virtual] = {}
+        self.elsewhere: Elsewhere | None = None
         self.closed = False
         for kind in self.registry.kinds():
             self.store.open(collection_of(kind.resource))

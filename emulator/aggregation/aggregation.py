@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from emulator.aggregation.availability import API_SERVICES, Availability, condition_of
 from emulator.aggregation.backends import BackendFault, Backends, Outgoing, passed_on
+from emulator.aggregation.emptying import Emptying
 from emulator.aggregation.front_proxy import FrontProxy, names_somebody
 from emulator.aggregation.local import LocalServices
 from emulator.client import Client
@@ -40,6 +41,7 @@ class Aggregation:
         for document in self._proxy.objects():
             self._client.create(document)
         self._local.install()
+        self._client.api.attach(Emptying(self._backends, self._remotes))
         self._availability.start()
 
     def stop(self) -> None:
@@ -52,17 +54,23 @@ class Aggregation:
 
     def remote_versions(self) -> Iterator[RemoteVersion]:
         """Yield what other servers serve, reachable or not."""
+        return (remote for _, remote in self._remotes())
+
+    def _remotes(self) -> Iterator[tuple[Json, RemoteVersion]]:
         for found in self._store.all(API_SERVICES):
             spec = found["spec"]
             if spec.get("service"):
                 available = _available(found)
                 resources = self._availability.served(found["metadata"]["name"])
-                yield RemoteVersion(
-                    group=spec["group"],
-                    version=spec["version"],
-                    priorities=(spec["groupPriorityMinimum"], spec["versionPriority"]),
-                    available=available,
-                    resources=tuple(resources) if available else (),
+                yield (
+                    spec,
+                    RemoteVersion(
+                        group=spec["group"],
+                        version=spec["version"],
+                        priorities=(spec["groupPriorityMinimum"], spec["versionPriority"]),
+                        available=available,
+                        resources=tuple(resources) if available else (),
+                    ),
                 )
 
     def forward(self, caller: Caller, request: Request, audit_id: str) -> Response | None:

@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from emulator.aggregation.front_proxy import CHECKER, FrontProxy
-from emulator.contracts import Json
+from emulator.contracts import Caller, Json
 from emulator.services import Address, Objects, Routes, connect, reason, resolve, server_name
 from gpustack_delivery.httpd import Response
 from gpustack_delivery.httpd.certificates import client_context
@@ -84,24 +84,26 @@ class Backends:
         )
         return Address(host, port, server_name(namespace, name))
 
-    def ask(self, spec: Json, path: str) -> tuple[int, bytes]:
-        """Return status and body of a GET as the aggregator itself.
+    def ask(
+        self, spec: Json, path: str, *, method: str = "GET", caller: Caller = CHECKER
+    ) -> tuple[int, bytes]:
+        """Return status and body of a request without one, as the aggregator itself or another.
 
         Raises:
             BackendFault: no answer. ServiceFault: nothing to ask.
         """
         address = self.address(spec)
-        headers = (("Accept", "application/json"), *self._proxy.headers(CHECKER))
-        outgoing = Outgoing("GET", path, (("Host", f"{address.host}:{address.port}"), *headers))
+        headers = (("Accept", "application/json"), *self._proxy.headers(caller))
+        outgoing = Outgoing(method, path, (("Host", f"{address.host}:{address.port}"), *headers))
         try:
             with closing(self._exchange(spec, address, outgoing, CHECK_SECONDS)) as opened:
                 return opened.response.status, opened.response.read()
         except OSError as fault:
             url = f"https://{address.host}:{address.port}{path}"
-            raise BackendFault(f'Get "{url}": {reason(fault, address)}') from None
+            raise BackendFault(f'{method.capitalize()} "{url}": {reason(fault, address)}') from None
         except http.client.HTTPException:
             url = f"https://{address.host}:{address.port}{path}"
-            raise BackendFault(f'Get "{url}": EOF') from None
+            raise BackendFault(f'{method.capitalize()} "{url}": EOF') from None
 
     def send(self, spec: Json, address: Address, outgoing: Outgoing) -> Response:
         """Return the server's answer to a request. Raises BackendFault."""

@@ -5,12 +5,13 @@ goes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from emulator.contracts import Caller, DeleteOptions, Json, ListOptions, Target, WriteOptions
 from emulator.controllers.worklist import Worklist
 from emulator.deletion import Deletion
-from emulator.errors import ApiError
+from emulator.errors import ApiError, failure
 from emulator.objects import Change
 from emulator.state import State, collection_of
 from emulator.writes import Writes
@@ -82,11 +83,21 @@ class NamespaceController:
                 self.work.add(change.namespace)
 
     def look(self, name: str) -> None:
-        """Empty a namespace that terminates, as far as finalizers allow."""
-        if self._state.store.get(("", "namespaces"), "", name) is not None:
-            self._empty(name)
+        """Empty a namespace that terminates, as far as finalizers allow.
 
-    def _empty(self, name: str) -> None:
+        Raises:
+            ApiError: servers behind this one keep it from ending; it is looked at again.
+        """
+        if self._state.store.get(("", "namespaces"), "", name) is None:
+            return
+        elsewhere = self._state.elsewhere
+        stale = elsewhere.stale() if elsewhere is not None else ()
+        left = elsewhere.empty(name) if elsewhere is not None else {}
+        self._empty(name, stale, left)
+        if stale or left:
+            raise failure(503, "ServiceUnavailable", f"not over yet: {[*stale, *left]}", {})
+
+    def _empty(self, name: str, stale: Sequence[str], elsewhere: Mapping[str, int]) -> None:
         for kind in self._state.registry.kinds():
             if not kind.resource.namespaced or "deletecollection" not in kind.resource.verbs:
                 continue
@@ -96,7 +107,7 @@ class NamespaceController:
             except ApiError as error:
                 if error.code != 404:  # its definition went meanwhile, and took all along
                     raise
-        conditions = self._conditions(name)
+        conditions = self._conditions(name, stale, elsewhere)
         target = Target(self._resource, "", name)
         if all(one["status"] == "False" for one in conditions):
             finalize = replace(target, subresource="finalize")
@@ -105,10 +116,20 @@ class NamespaceController:
             status = replace(target, subresource="status")
             self._writes.modify(CONTROLLER, status, lambda held: _report(held, conditions))
 
-    def _conditions(self, name: str) -> list[Json]:
+    def _conditions(
+        self, name: str, stale: Sequence[str], elsewhere: Mapping[str, int]
+    ) -> list[Json]:
         """Return what the status says of a namespace that is being emptied."""
-        left, held = self._left(name)
+        left, held = self._left(name, elsewhere)
+        unknown = ", ".join(f"{one}: stale GroupVersion discovery: {one}" for one in stale)
         troubles = {
+            "NamespaceDeletionDiscoveryFailure": (
+                "DiscoveryFailed",
+                f"Discovery failed for some groups, {len(stale)} failing: unable to retrieve the "
+                f"complete list of server APIs: {unknown}"
+                if unknown
+                else "",
+            ),
             "NamespaceContentRemaining": (
                 "SomeResourcesRemain",
                 f"Some resources are remaining: {left}" if left else "",
@@ -132,9 +153,9 @@ class NamespaceController:
             )
         return conditions
 
-    def _left(self, name: str) -> tuple[str, str]:
+    def _left(self, name: str, elsewhere: Mapping[str, int]) -> tuple[str, str]:
         """Return what is left in a namespace, and which finalizers hold it, in words."""
-        remaining: dict[str, int] = {}
+        remaining: dict[str, int] = dict(elsewhere)
         finalizers: Counter[str] = Counter()
         # Events of both groups are one collection, and count once.
         kinds = {collection_of(one.resource): one for one in reversed(self._state.registry.kinds())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -108,6 +109,7 @@ class AggregatedSession(SecuredSession):
     aggregation: Aggregation = field(init=False)
     backend: Backend = field(init=False)
     stranger: Authority = field(default_factory=lambda: Authority("stranger"))
+    gate: threading.Condition = field(default_factory=threading.Condition)  # for streams
     _audits: list[str] = field(default_factory=list)
 
     def rest(self) -> None:
