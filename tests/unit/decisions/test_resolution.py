@@ -129,7 +129,10 @@ def test_another_reason_starts_its_own_minute() -> None:
     life.now += 61
     life.conclude(Refusal(Verdict.REVISION_NOT_FOUND, "gone"))
     assert life.said == "True/Resolved True/RevisionNotFound"
-    life.now += 60
+    life.now += 10
+    assert life.conclude(Refusal(Verdict.REVISION_NOT_FOUND, "gone")).again_seconds == 50
+    assert life.said == "True/Resolved True/RevisionNotFound"
+    life.now += 50
     life.conclude(Refusal(Verdict.REVISION_NOT_FOUND, "gone"))
     assert life.said == "False/RevisionNotFound True/RevisionNotFound"
 
