@@ -291,9 +291,11 @@ class _Stream:
 
     def __init__(self, response: Any) -> None:
         self._response = response
+        self._reading = False
         self._closed = False
 
     def __iter__(self) -> Iterator[Change]:
+        self._reading = True
         try:
             for line in self._lines():
                 yield read_change(line)
@@ -306,10 +308,12 @@ class _Stream:
             self._response.close()
 
     def close(self) -> None:
-        """Wake the reader and end the watch."""
+        """Wake the reader and end the watch; the reader closes the connection, if there is one."""
         self._closed = True
         with suppress(ValueError, RuntimeError, OSError):  # it had ended by itself
             self._response.shutdown()
+        if not self._reading:
+            self._response.close()
 
     def _lines(self) -> Iterator[bytes]:
         rest_of_line = b""
