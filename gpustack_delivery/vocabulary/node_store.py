@@ -290,10 +290,6 @@ class Status:
             }
         )
 
-    def model(self, digest: str) -> ModelEntry | None:
-        """Return the entry of a digest, or None."""
-        return next((entry for entry in self.models if entry.digest == digest), None)
-
 
 @dataclass(frozen=True, slots=True)
 class NodeModelStore:

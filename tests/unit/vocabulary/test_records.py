@@ -87,14 +87,6 @@ def test_kubelet_absent_or_empty() -> None:
     assert read.to_wire()["kubelet"] == {}
 
 
-def test_model_lookup() -> None:
-    """An entry is found by its digest."""
-    entry = node_store.ModelEntry(DIGEST, node_store.ModelState.READY)
-    status = node_store.Status(models=(entry,))
-    assert status.model(DIGEST) == entry
-    assert status.model("sha256:other") is None
-
-
 @pytest.mark.parametrize(
     "record",
     [
