@@ -42,7 +42,7 @@ spec: $(READY) ## the executable specification against our own package, with its
 	$(PYTEST) spec_tests
 
 bench: $(READY) ## delivery beside named peers, as ratios
-	$(BIN)/python -m spec_tests.performance $(BENCH_ARGS)
+	$(BIN)/python -m tests.performance $(BENCH_ARGS)
 
 docs: $(READY) ## regenerate the generated pages under docs/
 	$(BIN)/python -m spec_tests.report.pages docs
