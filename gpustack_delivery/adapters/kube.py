@@ -168,8 +168,7 @@ class KubeClient:
             **{"continue": continue_token},
         )
         body = self._object(_Call("GET", resource.path(namespace), query))
-        metadata = body.get("metadata") or {}
-        # Items of a list carry neither kind nor apiVersion when their type is built in.
+        metadata = body.get("metadata") or {}  # items of built-in types lack kind and apiVersion
         named = {"apiVersion": resource.api_version, "kind": resource.kind}
         return Page(
             items=[named | item for item in body.get("items") or ()],
