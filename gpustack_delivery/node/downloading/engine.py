@@ -40,7 +40,7 @@ from gpustack_delivery.node.downloading.ledger import Checkpoint, Ledger, Target
 from gpustack_delivery.node.downloading.limits import Abandoned, Limits
 from gpustack_delivery.node.downloading.work import Task, Work
 from gpustack_delivery.ports import Clock, Disk
-from gpustack_delivery.redaction import Token
+from gpustack_delivery.redaction import Token, speakable_url
 
 HASHERS: Final = 4
 """Hashing threads of one attempt at most: four cores hash more than a fast network brings."""
@@ -208,6 +208,7 @@ class _Crew:
                         handed_on = True
         except (AttemptFault, OSError) as error:
             fault = error if isinstance(error, AttemptFault) else disk_fault(error)
+            fault.detail = f"{_place(file)} {fault.detail}".rstrip()
             file.wrong = file.wrong or fault.reason is Reason.INTEGRITY_MISMATCH
             self._fail(fault)  # before the segment is given back: no other fetcher goes on
         finally:
@@ -235,7 +236,7 @@ class _Crew:
         if file.hasher.hexdigest() != entry.hex:
             file.wrong = True
             fault = mismatch(f"a file's content does not have its {entry.algorithm} digest")
-            fault.detail = f"path={entry.path!a}"
+            fault.detail = _place(file)
             self._fail(fault)
             return
         if file.in_one_piece:
@@ -311,3 +312,8 @@ class _Crew:
             self._fail(error)
         finally:
             left()
+
+
+def _place(file: File) -> str:
+    """Return what only the log may say: which file of which source."""
+    return f"path={file.target.entry.path!a} url={speakable_url(file.target.url)}"

@@ -129,7 +129,7 @@ class Limits:
                 self._fill()
                 least = min(wanted, UNIT_BYTES)
                 missing = least - self._tokens
-                if missing <= 0:
+                if missing < 1:  # a part of a byte: waiting for it may be too short for any clock
                     self._tokens -= least
                     return least
                 if over():
