@@ -133,7 +133,7 @@ class ApiAs:
     """
 
     def __init__(self, kubeconfig: Path, user: str, extra: Mapping[str, str]) -> None:
-        """Read the admin's kubeconfig; an empty `user` is the admin."""
+        """Read the admin's kubeconfig; an empty `user` is the admin, who has no extras."""
         config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
         cluster = config["clusters"][0]["cluster"]
         self._server: str = cluster["server"]
@@ -145,13 +145,29 @@ class ApiAs:
         }
         if user:
             self._headers["Impersonate-User"] = user
-        for key, value in extra.items():
-            self._headers[f"Impersonate-Extra-{quote(key, safe='')}"] = value
+            for key, value in extra.items():
+                self._headers[f"Impersonate-Extra-{quote(key, safe='')}"] = value
 
     def put(self, path: str, body: Mapping[str, Any]) -> tuple[int, str]:
         """Replace an object; return the HTTP status, and the Status message of a refusal."""
+        status, answer = self._ask("PUT", path, self._headers, json.dumps(body).encode())
+        return status, str(answer.get("message", ""))
+
+    def read(self, path: str, accept: str = "application/json") -> dict[str, Any]:
+        """Return what a path answers to a GET, in the form that `accept` asks for."""
+        status, answer = self._ask("GET", path, {**self._headers, "Accept": accept})
+        assert status == 200, f"GET {path} answered {status}: {answer}"
+        return answer
+
+    def table(self, path: str) -> dict[str, Any]:
+        """Return a collection as the table that kubectl prints."""
+        return self.read(path, "application/json;as=Table;v=v1;g=meta.k8s.io")
+
+    def _ask(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> tuple[int, dict[str, Any]]:
         request = urllib.request.Request(  # noqa: S310 - the emulated API server
-            self._server + path, json.dumps(body).encode(), self._headers, method="PUT"
+            self._server + path, body, dict(headers), method=method
         )
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
@@ -159,7 +175,7 @@ class ApiAs:
             _AnyStatus(),
         )
         with opener.open(request, timeout=_DEADLINE_SECONDS) as response:
-            return response.status, str(json.loads(response.read()).get("message", ""))
+            return response.status, json.loads(response.read())
 
 
 @dataclass(frozen=True, slots=True)
