@@ -26,6 +26,7 @@ from emulator.clock import ManualClock, SystemClock, wait_for_rest
 from emulator.contracts import Caller, Json
 from emulator.control_plane import ControlPlane
 from emulator.disk import Disk, unchanged
+from emulator.faults.cluster_faults import ClusterFaults, Levers
 from emulator.hubs.huggingface import HuggingFaceHub
 from emulator.kubelet.node_objects import NodeFacts
 from emulator.mounts import KernelMounts, MountTable
@@ -68,6 +69,17 @@ class Cluster:
         self.api = self._plane.api
         self.webhooks = self._plane.webhooks
         self.client = Client(self.api)
+        self._users: dict[Path, tuple[str, tuple[str, str] | None]] = {}  # of kubeconfigs
+        levers = Levers(
+            api=self.api,
+            routes=self.webhooks.routes,
+            requests=self._plane.request_faults,
+            stop_server=self._plane.stop_server,
+            start_server=self._plane.start_server,
+            revoke=self._plane.security.credentials.revoke,
+            renew=self._renew,
+        )
+        self.faults = ClusterFaults(levers)
 
     def start(self) -> Self:
         """Bring the control plane up."""
@@ -83,6 +95,7 @@ class Cluster:
             hub.stop()
         for node in self._nodes.values():
             node.stop_kubelet()
+        self.faults.close()
         self._plane.stop()
         for node in self._nodes.values():
             node.unmount_all()
@@ -207,12 +220,21 @@ class Cluster:
         Raises:
             LookupError: the account or the Pod does not exist.
         """
-        content = self._plane.kubeconfig(user, pod)
+        content = json.dumps(self._plane.kubeconfig(user, pod))
         self._kubeconfigs += 1
         path = self.folder / f"kubeconfig-{self._kubeconfigs}"
         path.touch(mode=0o600)
-        path.write_text(json.dumps(content), encoding="utf-8")
+        path.write_text(content, encoding="utf-8")
+        self._users[path] = (user, pod)
         return path
+
+    def _renew(self, kubeconfig: Path) -> None:
+        """Replace a kubeconfig as a whole by one with a new token. Raises LookupError."""
+        if kubeconfig not in self._users:
+            raise LookupError(f"{kubeconfig} is not a kubeconfig of this cluster")
+        fresh = self.kubeconfig(*self._users[kubeconfig])
+        del self._users[fresh]
+        fresh.replace(kubeconfig)
 
     def settle(self, patience_seconds: float = 30.0) -> bool:
         """Return when nothing is in flight and nothing changes any more.

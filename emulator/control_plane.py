@@ -20,7 +20,8 @@ from emulator.api_server import ApiServer, Doors
 from emulator.client import Client
 from emulator.contracts import Caller, Clock, Json, Target
 from emulator.discovery import Discovery, ServerInfo
-from emulator.errors import failure
+from emulator.errors import ApiError, failure
+from emulator.faults.requests import RequestFaults
 from emulator.node import Node
 from emulator.node_lifecycle import NodeLifecycle
 from emulator.patches import FieldPatcher
@@ -69,6 +70,7 @@ class ControlPlane:
         context = server_context(pair, client_ca=self.authority.certificate_pem)
         self._server = Server(self._answer, name="kube-apiserver", tls=context)
         self._front: ApiServer | None = None
+        self.request_faults = RequestFaults(clock, self._who)
 
     def start(self) -> Self:
         """Serve."""
@@ -95,6 +97,17 @@ class ControlPlane:
         self.aggregation.stop()
         self.api.close()
         self._server.stop(drain_seconds=1.0)
+
+    def start_server(self) -> None:
+        """Serve again after `stop_server`, at the same address."""
+        self.request_faults.gate.shut = True
+        self._server.start()
+
+    def stop_server(self) -> None:
+        """Break every connection and refuse new ones; controllers and what is stored stay."""
+        self.request_faults.gate.shut = False
+        self.request_faults.gate.open()
+        self._server.stop(drain_seconds=0.0)
 
     @property
     def url(self) -> str:
@@ -130,7 +143,13 @@ class ControlPlane:
     def _answer(self, request: Request) -> Response:
         if self._front is None:  # a client that guesses the port is faster than `start`
             return Response(503, [("Retry-After", "1")])
-        return self._front.handle(request)
+        return self.request_faults.respond(request, self._front.handle)
+
+    def _who(self, request: Request) -> str:
+        try:
+            return self.security.authenticator.authenticate(request).name
+        except ApiError:
+            return ""
 
     def _component(self, name: str, manager: str = "") -> Client:
         """Return a client for a part of the control plane, which may do everything."""

@@ -18,6 +18,7 @@ from emulator.contracts import Json
 from emulator.disk import DEFAULT_SIZE_BYTES, Disk
 from emulator.errors import ApiError
 from emulator.kubelet.agent import Kubelet, Machine
+from emulator.kubelet.calls import Deadlines
 from emulator.kubelet.node_objects import NodeFacts
 from emulator.kubelet.pods import Runtime
 from emulator.kubelet.publishing import Place
@@ -100,6 +101,7 @@ class Node:
         self._client = client
         self._facts = facts
         self._runtime = Runtime()
+        self._deadlines = Deadlines()
         self._kubelet: Kubelet | None = None
         _check_length(self.kubelet_dir / "plugins_registry" / f"{DRIVER}-reg.sock")
         _check_length(self.csi_socket)
@@ -135,6 +137,7 @@ class Node:
                 pod_network=self.address.rpartition(".")[0],
                 minor=int(self._facts.version.split(".")[1]),
                 configuration=self.configuration,
+                deadlines=self._deadlines,
             )
             self._kubelet = Kubelet(self._client, self._client.api.clock, self._facts, machine)
             self._kubelet.start()
@@ -149,6 +152,23 @@ class Node:
         """End kubelet and start it again."""
         self.stop_kubelet()
         self.start_kubelet()
+
+    def flicker_drivers(self) -> None:
+        """Let every CSI driver leave CSINode for a moment: it is registered again at once."""
+        if self._kubelet is not None:
+            self._kubelet.flicker()
+
+    def shorten_deadline(self, method: str, seconds: float, *, times: int = 1) -> None:
+        """Let kubelet give up the next calls of a CSI method after so many seconds.
+
+        The plugin goes on with what it was asked. kubelet holds the mount for uncertain: it asks
+        again, and unpublishes when the Pod goes.
+
+        Args:
+            method: as CSI names it, such as NodePublishVolume.
+            seconds: of the cluster's clock; kubelet's own are 120.
+        """
+        self._deadlines.shorten(method, seconds, times)
 
     def remove(self) -> None:
         """Take the machine away: kubelet ends and the Node object is deleted."""

@@ -43,6 +43,12 @@ class Credentials:
         self.audiences = tuple(audiences)
         self._lock = threading.Lock()
         self._users: dict[str, Caller] = {}
+        self._revoked: set[str] = set()
+
+    def revoke(self, token: str) -> None:
+        """Let a token hold no longer, as if its time had come."""
+        with self._lock:
+            self._revoked.add(token)
 
     def add(self, token: str, caller: Caller) -> None:
         """Let a token stand for a user; one it stood for before is replaced."""
@@ -53,6 +59,9 @@ class Credentials:
         """Return whose token this is; no audiences means the API server's. Raises TokenFault."""
         with self._lock:
             user = self._users.get(token)
+            revoked = token in self._revoked
+        if revoked:
+            raise TokenFault("service account token has expired")
         if user is not None:
             return Accepted(user, tuple(audiences or self.audiences))
         return self._accounts.judge(token, audiences or self.audiences)

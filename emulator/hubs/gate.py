@@ -23,6 +23,11 @@ class Gate:
         """How many answers are held up now."""
         return self._waiting
 
+    @property
+    def openings(self) -> int:
+        """How often it was opened: whoever must not miss one compares."""
+        return self._opened
+
     def open(self) -> None:
         """Let everything that waits now go on."""
         with self._condition:

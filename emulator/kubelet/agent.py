@@ -20,7 +20,7 @@ from emulator.contracts import Clock, Json
 from emulator.errors import ApiError
 from emulator.events import Recorder
 from emulator.follow import Follower
-from emulator.kubelet.calls import Line
+from emulator.kubelet.calls import Deadlines, Line
 from emulator.kubelet.configz import configuration
 from emulator.kubelet.node_objects import NodeFacts, NodeObjects
 from emulator.kubelet.pod_volumes import Objects, PodVolumes
@@ -44,6 +44,7 @@ class Machine:
     pod_network: str  # the first three numbers of its Pods' addresses
     minor: int
     configuration: dict[str, Any] = field(default_factory=dict)
+    deadlines: Deadlines = field(default_factory=Deadlines)
 
 
 class Kubelet:
@@ -55,7 +56,7 @@ class Kubelet:
         self._clock = clock
         self._facts = facts
         self._machine = machine
-        self._line = Line(clock)
+        self._line = Line(clock, machine.deadlines)
         self._objects = NodeObjects(client, facts, clock)
         registry = machine.kubelet_dir / "plugins_registry"
         registry.mkdir(parents=True, exist_ok=True)
@@ -113,6 +114,10 @@ class Kubelet:
     def drivers(self) -> frozenset[str]:
         """Return the names of the CSI drivers that are registered now."""
         return frozenset(self._plugins.drivers)
+
+    def flicker(self) -> None:
+        """Take every driver out of CSINode and register each again at once."""
+        self._plugins.flicker()
 
     def configz(self) -> dict[str, Any]:
         """Return the configuration as the configz endpoint shows it."""

@@ -63,12 +63,35 @@ class Method:
         return getattr(self.stub(channel), self.name)
 
 
+class Deadlines:
+    """How long calls may take, where a test wants less than kubelet gives them. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Shorten nothing."""
+        self._lock = threading.Lock()
+        self._shortened: dict[str, tuple[float, int]] = {}  # method to seconds and times
+
+    def shorten(self, method: str, seconds: float, times: int) -> None:
+        """Give the next `times` calls of a method so many seconds."""
+        with self._lock:
+            self._shortened[method] = (seconds, times)
+
+    def of(self, method: str, usual_seconds: float) -> float:
+        """Return how long a call that begins now may take."""
+        with self._lock:
+            seconds, times = self._shortened.get(method, (usual_seconds, 0))
+            if times:
+                self._shortened[method] = (seconds, times - 1)
+            return seconds if times else usual_seconds
+
+
 class Line:
     """What one kubelet calls through, until it is stopped."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, deadlines: Deadlines) -> None:
         """Start with no call under way."""
         self._clock = clock
+        self._deadlines = deadlines
         self._changed = threading.Condition()
         self._closed = False
 
@@ -85,6 +108,7 @@ class Line:
             CallError: the plugin's answer, or that there was none in time.
             HungUp: the line was closed meanwhile.
         """
+        seconds = self._deadlines.of(method.name, seconds)
         with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
             call = method.of(channel)
             future = call.future(request, timeout=seconds)

@@ -53,6 +53,7 @@ class Plugins:
         self._changed = threading.Condition()
         self._look = True
         self._looked = False
+        self._forget = False
         self._stopped = False
         self._sockets: dict[Path, _Socket] = {}
         self._drivers: dict[str, Driver] = {}
@@ -86,6 +87,12 @@ class Plugins:
         with self._changed:
             while not self._looked and not self._stopped:
                 self._clock.wait(self._changed, None)
+
+    def flicker(self) -> None:
+        """Take every driver out of CSINode and register each again at once."""
+        with self._changed:
+            self._forget = self._look = True
+            self._changed.notify_all()
 
     def _noticed(self) -> None:
         with self._changed:
@@ -122,8 +129,10 @@ class Plugins:
     def _compare(self) -> None:
         """Bring the known sockets up to what lies in the folder."""
         found = dict(_sockets_in(self._registry))
+        with self._changed:
+            forget, self._forget = self._forget, False
         for path, socket in list(self._sockets.items()):
-            if found.get(path) != socket.identity:
+            if forget or found.get(path) != socket.identity:
                 del self._sockets[path]
                 self._deregister(socket)
         for path, identity in found.items():

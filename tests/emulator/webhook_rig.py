@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,12 +49,12 @@ ANSWERS: Mapping[str, Callable[[], Json]] = {
 class RecordedHook:
     """The recordings' webhook server, on a port of our own."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: Sequence[str] = ("127.0.0.1",)) -> None:
         self.authority = Authority("rig")
         self.stranger = Authority("stranger")
         self.requests: list[Request] = []
         self.released = threading.Event()
-        pair = self.authority.issue("hook", ["127.0.0.1"])
+        pair = self.authority.issue("hook", hosts)
         self.server = Server(self._handle, name="hook", tls=server_context(pair))
         self.server.start()
         gone = Server(self._handle, name="gone", tls=server_context(pair))
@@ -114,9 +114,9 @@ class RecordedHook:
 
 
 @contextmanager
-def recorded_hook() -> Iterator[RecordedHook]:
-    """Run the server."""
-    hook = RecordedHook()
+def recorded_hook(*hosts: str) -> Iterator[RecordedHook]:
+    """Run the server, with a certificate for its address or for these hosts."""
+    hook = RecordedHook(hosts or ("127.0.0.1",))
     try:
         yield hook
     finally:
