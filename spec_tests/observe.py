@@ -153,6 +153,12 @@ class ApiAs:
         status, answer = self._ask("PUT", path, self._headers, json.dumps(body).encode())
         return status, str(answer.get("message", ""))
 
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object, or ask a review, and return the answer."""
+        status, answer = self._ask("POST", path, self._headers, json.dumps(body).encode())
+        assert status == 201, f"POST {path} answered {status}: {answer}"
+        return answer
+
     def read(self, path: str, accept: str = "application/json") -> dict[str, Any]:
         """Return what a path answers to a GET, in the form that `accept` asks for."""
         status, answer = self._ask("GET", path, {**self._headers, "Accept": accept})
