@@ -94,7 +94,10 @@ class Downloader:
                 content.
         """
         ledger = Ledger(state)
-        files = self._plan(targets, ledger)
+        try:
+            files = self._plan(targets, ledger)
+        except (OSError, HostFault) as error:
+            raise disk_fault(error) from error
         unfinished = (file for file in files if file.offset < file.size)
         work = Work(unfinished, self._limits, self._clock, self._shape)
         terms = Terms(
@@ -132,6 +135,8 @@ class Downloader:
             if hasher is None:
                 hasher, offset = self._hashing.start(entry.algorithm, entry.size_bytes), 0
             files.append(File(target, hasher, offset, self._shape.segment_bytes))
+        fresh = [file.target.entry for file in files if file.offset == 0]
+        ledger.withdraw(fresh, self._disk)
         return files
 
 

@@ -67,8 +67,8 @@ class Keeper:
         file.close()
         try:
             if file.wrong:
+                self._ledger.withdraw([file.target.entry], self._disk)
                 file.target.destination.unlink(missing_ok=True)
-                self._ledger.forget(file.target.entry)
             elif not file.finished and file.offset > file.saved:
                 state = file.hasher.save()
                 if state is not None:

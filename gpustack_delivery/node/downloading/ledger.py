@@ -2,7 +2,9 @@
 
 Both are written only after the content they speak of has been synced, so they never run ahead of
 it, and both may be missing, torn or wrong without harm: what cannot be believed is downloaded
-again. `<state>/<sha256 of the path>.json` is a begun file's checkpoint, replaced in one step;
+again. What is not believed is withdrawn before its file starts over (`withdraw`): a file that is
+being written again soon has its full size, and a note about the bytes that stood there before
+would then look true. `<state>/<sha256 of the path>.json` is a begun file's checkpoint, replaced in one step;
 `<state>/finished` has a line for each file that is whole and verified.
 
 The engine owns the directory; publication deletes it. Rules: NS-DL-18.
@@ -15,7 +17,7 @@ import json
 import logging
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,6 +85,26 @@ class Ledger:
         """Remove a file's checkpoint, if it has one."""
         self._record(entry).unlink(missing_ok=True)
 
+    def withdraw(self, entries: Collection[Entry], disk: Disk) -> None:
+        """Remove all that is noted about files whose content is not there, for good.
+
+        Raises:
+            OSError, HostFault: the disk refused; none of the files may be begun.
+        """
+        gone = {tuple(_identity(entry)) for entry in entries}
+        noted = [line for line in _read(self._finished()).splitlines() if line]
+        kept = [line for line in noted if _noted(line) not in gone]
+        records = [entry for entry in entries if self._record(entry).exists()]
+        if len(kept) < len(noted):
+            scratch = self._finished().with_suffix(".tmp")
+            scratch.write_text("".join(f"{line}\n" for line in kept), "utf-8")
+            disk.sync_file(scratch)
+            scratch.replace(self._finished())
+        for entry in records:
+            self.forget(entry)
+        if records or len(kept) < len(noted):
+            disk.sync_directory(self._directory)
+
     def finish(self, entries: Iterable[Entry], disk: Disk) -> None:
         """Note files as whole and verified. The caller has synced their content.
 
@@ -98,12 +120,7 @@ class Ledger:
 
     def finished(self, targets: Sequence[Target]) -> set[str]:
         """Return the paths that need no request: noted as finished, and there with their size."""
-        noted: set[tuple[object, ...]] = set()
-        for line in _read(self._finished()).splitlines():
-            try:
-                noted.add(tuple(json.loads(line)))
-            except (ValueError, TypeError):
-                continue  # torn, or not ours
+        noted = {_noted(line) for line in _read(self._finished()).splitlines()}
         return {
             target.entry.path
             for target in targets
@@ -139,6 +156,16 @@ class Ledger:
 
 def _identity(entry: Entry) -> list[object]:
     return [entry.path, entry.size_bytes, entry.digest]
+
+
+def _noted(line: str) -> tuple[object, ...]:
+    """Return the identity that a line of the list notes, () for one that is torn or not ours."""
+    try:
+        noted = tuple(json.loads(line))
+        hash(noted)
+    except (ValueError, TypeError, RecursionError):
+        return ()
+    return noted
 
 
 def _read(path: Path) -> str:

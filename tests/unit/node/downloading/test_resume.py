@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from gpustack_delivery.adapters.hashing import Hashing
 from gpustack_delivery.adapters.host import KernelDisk
-from gpustack_delivery.errors import AttemptFault, Reason
+from gpustack_delivery.errors import AttemptFault, HostFault, Reason
 from gpustack_delivery.node.downloading import Target
 from tests.unit.fakes import eventually
 from tests.unit.node.downloading.site import CHECKPOINT, SEGMENT, Site, pattern
@@ -217,7 +218,17 @@ def test_bytes_past_the_checkpoint_are_not_trusted(serve: Serve) -> None:
     assert min(first for first, _ in source.asked) == CHECKPOINT * 2
 
 
-@pytest.mark.parametrize("torn", ["", "[", '["f", 1', "\x00\xff", "[1,2,3]\nnull\n7\n{}"])
+@pytest.mark.parametrize(
+    "torn",
+    [
+        "",
+        "[",
+        '["f", 1',
+        "\x00\xff",
+        "[1,2,3]\nnull\n7\n{}",
+        pytest.param("[" * 100_000, id="nested"),
+    ],
+)
 def test_torn_list_of_finished_files(serve: Serve, torn: str) -> None:
     """A list torn or damaged by a crash forgets files, but invents none and loses no later line."""
     files = {f"f{i}": pattern(50, i) for i in range(3)}
@@ -243,6 +254,66 @@ def test_finished_file_that_changed_size_is_fetched_again(serve: Serve) -> None:
     site.fetch(target)
     assert site.content("f") == content
     assert len(origin.seen) == 2
+
+
+@pytest.mark.parametrize("sizes", [(CHECKPOINT * 4,), (50, 60), (CHECKPOINT * 4, 50)])
+def test_note_about_lost_content_is_not_believed_after_a_second_crash(
+    serve: Serve, sizes: tuple[int, ...]
+) -> None:
+    """A file that starts over soon has its full size again; what was noted of the one before it is
+    withdrawn first, or a kill in this very moment would pass holes for content."""
+    files = {f"f{n}": pattern(size, n) for n, size in enumerate(sizes)}
+    broken: list[int] = []
+
+    def handler(seen: Seen, wire: Wire) -> object:
+        if broken:
+            return HANG_UP
+        wire.respond_range(seen, files[seen.target[1:]])
+        return None
+
+    site, _ = serve(handler)
+    targets = [site.target(path, content) for path, content in files.items()]
+    site.fetch(*targets)
+    targets[0].destination.unlink()
+    broken.append(1)
+    with pytest.raises(AttemptFault):
+        site.fetch(*targets)
+    targets[0].destination.write_bytes(bytes(sizes[0]))  # what a kill leaves of a file just begun
+    assert site.resumable(*targets) == sum(sizes[1:])
+    broken.clear()
+    site.fetch(*targets)
+    assert {path: site.content(path) for path in files} == files
+
+
+def test_checkpoint_of_lost_content_is_not_believed_after_a_second_crash(serve: Serve) -> None:
+    """The same for a file that was begun."""
+    site, source, target = interrupted(serve, CHECKPOINT * 2)
+    target.destination.unlink()
+    source.until = 0
+    with pytest.raises(AttemptFault):
+        site.fetch(target)
+    target.destination.write_bytes(bytes(len(CONTENT)))
+    assert site.resumable(target) == 0
+    source.mend()
+    site.fetch(target)
+    assert site.content("f") == CONTENT
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_note_that_cannot_be_withdrawn_ends_the_attempt(serve: Serve, number: int) -> None:
+    """Nothing is begun under a note that would speak of it."""
+    site, source, target = interrupted(serve, CHECKPOINT * 2)
+    target.destination.unlink()
+
+    class Disk(KernelDisk):
+        def sync_directory(self, path: Path) -> None:
+            raise HostFault("sync failed") from OSError(number, "failed")
+
+    site.use(Disk())
+    with pytest.raises(AttemptFault, match=errno.errorcode[number]):
+        site.fetch(target)
+    assert not target.destination.exists()
+    assert not source.asked
 
 
 def test_other_manifest_does_not_take_over_a_finished_file(serve: Serve) -> None:
