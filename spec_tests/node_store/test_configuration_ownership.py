@@ -15,6 +15,7 @@ PLUGIN_ONLY: Final = "only the model-manager plugin writes a NodeModelStore's st
 BOUND: Final = "the plugin's token must be bound to its Pod"
 OWN_NODE: Final = "the plugin writes only the status of the node its Pod runs on"
 WORKER_ONLY: Final = "only the worker writes a ModelArtifact's status"
+OTHER_DIGEST: Final = "sha256:" + "ab" * 32
 Worlds = Callable[..., World]
 
 
@@ -243,13 +244,13 @@ def test_nobody_but_the_worker_writes_an_artifacts_status(world: World, account:
     world.advance(60)
     user = world.seat.plugin_user if account == "plugin" else account
     world.allow(user, "modelartifacts/status", "update")
-    found = world.stored(artifact)
+    before, found = world.resolved(artifact), world.stored(artifact)
     found["status"] = {
         "conditions": [],
-        "resolved": {"manifestDigest": artifact.digest, "resolvedTime": "2026-01-01T00:00:00Z"},
+        "resolved": {"manifestDigest": OTHER_DIGEST, "resolvedTime": "2026-01-01T00:00:00Z"},
     }
     path = f"/apis/{oracle.API}/namespaces/team-a/modelartifacts/mine/status"
     code, message = world.as_user(user, {}).put(path, found)
     assert code >= 400
     assert WORKER_ONLY in message
-    assert world.resolved(artifact) == {}
+    assert world.resolved(artifact) == before
