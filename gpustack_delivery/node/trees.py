@@ -88,6 +88,13 @@ class Trees:
         with self._lock:
             return digest in self._markers
 
+    def directory(self, digest: str) -> Path | None:
+        """Return where a published tree and its listing stand, None for one that is not there.
+
+        It may be taken out at any moment; a file that is open by then can be read to its end.
+        """
+        return self._root.published / hex_of(digest) if self.has(digest) else None
+
     @contextmanager
     def hold(self, digest: str) -> Iterator[Path | None]:
         """Yield the tree to mount, or None; while it is held it is not removed.

@@ -85,6 +85,11 @@ class Manifest:
         """Return `sha256:` and the hex SHA-256 of the encoding."""
         return "sha256:" + hashlib.sha256(self.encode()).hexdigest()
 
+    @cached_property
+    def by_path(self) -> dict[str, Entry]:
+        """Return every file by its path."""
+        return {entry.path: entry for entry in self.entries}
+
     @property
     def file_count(self) -> int:
         """Return the number of files."""

@@ -108,6 +108,7 @@ class Downloader:
             pause=work.pause,
             credential=credential,
             received=received,
+            retries=self._shape.retries,
         )
         crew = _Crew(work, terms, Keeper(ledger, self._disk), self._shape.checkpoint_bytes)
         with self._limits.taking_part(work.wake), cancellation.attached(crew.cancel):

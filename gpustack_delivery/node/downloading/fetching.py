@@ -73,6 +73,7 @@ class Terms:
         pause: waits some seconds, or until the attempt is over.
         credential: the token of the moment.
         received: is told of bytes that came and were kept.
+        retries: requests in a row that may bring nothing before a source is given up.
     """
 
     http: Http
@@ -82,6 +83,7 @@ class Terms:
     pause: Callable[[float], None]
     credential: Callable[[], Token | None]
     received: Callable[[int], None]
+    retries: int = RETRIES
 
 
 @dataclass(slots=True)
@@ -149,7 +151,7 @@ class Fetcher:
             if self.watch is not None:
                 self.watch.resting = True
             failures = 1 if segment.received > before else failures + 1
-            if failures > RETRIES:
+            if failures > self._terms.retries:
                 raise AttemptFault(again.reason, str(again))
             self._terms.pause(max(self._jittered(failures), again.wish_seconds))
 

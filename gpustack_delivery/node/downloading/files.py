@@ -23,7 +23,7 @@ from gpustack_delivery.adapters import kernel
 from gpustack_delivery.adapters.hashing import Hasher
 from gpustack_delivery.errors import AttemptFault, HostFault, Reason
 from gpustack_delivery.node.downloading.answers import Body
-from gpustack_delivery.node.downloading.fetching import Fetcher, Segment, Source
+from gpustack_delivery.node.downloading.fetching import RETRIES, Fetcher, Segment, Source
 from gpustack_delivery.node.downloading.ledger import Target
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -32,10 +32,17 @@ _NO_PREALLOCATION: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOS
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How finely files are cut: bytes of a segment, and of hashed content between checkpoints."""
+    """How finely files are cut, and how much patience a source gets.
+
+    Args:
+        segment_bytes: bytes that are asked for and hashed at once.
+        checkpoint_bytes: bytes of hashed content between two checkpoints.
+        retries: requests in a row that may bring nothing before the source is given up.
+    """
 
     segment_bytes: int = 8 << 20
     checkpoint_bytes: int = 64 << 20
+    retries: int = RETRIES
 
 
 class Buffers:
