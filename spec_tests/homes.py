@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_PARAGRAPH: Final = re.compile(r"^[# ]*Rules?:(.*?)(?:\n[# ]*\n|\Z)", re.DOTALL | re.MULTILINE)
+_PARAGRAPH: Final = re.compile(r"\bRules?:(.*?)(?:\n[# ]*\n|\Z)", re.DOTALL)
 _RANGE: Final = re.compile(r"([A-Z]{2}-[A-Z]{2,3}-)(\d{2})(?:\.\.(\d{2}))?")
 
 

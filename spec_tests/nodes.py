@@ -1,63 +1,25 @@
-"""A node, its Pods and its mounts, as a spec test speaks of them.
+"""A node and its mounts, as a spec test speaks of them.
 
 `Node.call` is what kubelet would send for a Pod's volume; a test changes one thing in it and sends
-it. `Pod` goes the long way round: an object at the API server that the emulated kubelet runs.
+it. `pods.Pod` goes the long way round.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any
 from uuid import UUID
 
 from emulator.errors import ApiError
 from spec_tests import oracle
 from spec_tests.observe import Answer, CsiSocket, Metrics, PublishCall, listing, read_metrics
-from spec_tests.oracle import Tree
+from spec_tests.pods import VOLUME, Artifact, Pod, World
 from spec_tests.targets import RunningPlugin
 
 Json = dict[str, Any]
-VOLUME: Final = "model"
-
-
-class World(Protocol):
-    """What a node needs of the world it stands in."""
-
-    @property
-    def api(self) -> Any:
-        """Return the emulator's client, as cluster admin."""
-
-    def advance(self, seconds: float) -> None:
-        """Move the clock and let everything come to rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A ModelArtifact as a Pod's author knows it, and the tree that its digest stands for."""
-
-    name: str
-    namespace: str
-    uid: str
-    digest: str
-    tree: Tree
-    token: str = field(default="", repr=False)
-
-    @property
-    def attributes(self) -> dict[str, str]:
-        """Return the volume attributes that mount it."""
-        return {"artifact": self.name, "artifactUID": self.uid, "manifestDigest": self.digest}
-
-    def presenting(self, token: str) -> Artifact:
-        """Return the artifact with another token for kubelet to present."""
-        return replace(self, token=token)
-
-    def claiming(self, digest: str) -> Artifact:
-        """Return the artifact under another digest than its tree's."""
-        return replace(self, digest=digest)
 
 
 def having(call: PublishCall, changes: Mapping[str, str | None]) -> PublishCall:
@@ -102,18 +64,10 @@ class Node:
         self.start_plugin()
 
     def kill_plugin(self) -> None:
-        """End the plugin as SIGKILL does: what lay on disk at that instant is what there is.
-
-        Threads cannot be killed, so the cache is copied, the plugin is stopped, and the copy takes
-        the place of whatever the ending threads still wrote. Kill while the node is at rest: the
-        copy is no snapshot.
-        """
-        root: Path = self._seat.cache_root
-        copy = root.with_name(root.name + ".killed")
-        shutil.copytree(root, copy, symlinks=True)
-        self.stop_plugin()
-        _remove(root)
-        copy.rename(root)
+        """End the plugin as SIGKILL does: what lay on disk at that instant is what there is."""
+        assert self._plugin is not None, f"{self.name} runs no plugin"
+        plugin, self._plugin = self._plugin, None
+        self._world.seat.kill_plugin(self._seat, plugin)
 
     # what kubelet says
 
@@ -206,7 +160,8 @@ class Node:
     def tree(self, call: PublishCall) -> Path:
         """Return the directory that a mount shows."""
         (mount,) = self.mounted(call)
-        return Path(mount.root)
+        # The kernel's table names a root within its filesystem, which is no path to go by.
+        return call.target if self._world.shape.kernel_mounts else Path(mount.root)
 
     def read_all(self, call: PublishCall) -> dict[str, bytes]:
         """Return every file a container would see through the mount, with its content."""
@@ -259,90 +214,3 @@ class Node:
         """Return a condition of the NodeModelStore, or an empty one."""
         conditions = self.store().get("status", {}).get("conditions", [])
         return next((condition for condition in conditions if condition["type"] == kind), {})
-
-
-class Pod:
-    """A Pod at the API server, run by the emulated kubelet of its node."""
-
-    def __init__(self, world: World, node: Node, manifest: Json) -> None:
-        """Create it."""
-        self._world = world
-        self._node = node
-        self._created: Json = world.api.create(manifest)
-        self.name: str = manifest["metadata"]["name"]
-        self.namespace: str = manifest["metadata"]["namespace"]
-
-    @property
-    def uid(self) -> str:
-        """Return the Pod's UID."""
-        uid: str = self._created["metadata"]["uid"]
-        return uid
-
-    @property
-    def target(self) -> Path:
-        """Return where its volume is mounted on the node."""
-        return self._node.pods_dir / self.uid / "volumes/kubernetes.io~csi" / VOLUME / "mount"
-
-    def phase(self) -> str:
-        """Return the Pod's phase."""
-        pod: Json = self._world.api.get("v1", "Pod", self.name, namespace=self.namespace)
-        return str(pod.get("status", {}).get("phase", ""))
-
-    def failed_mounts(self) -> list[str]:
-        """Return the messages of the FailedMount events recorded on it."""
-        events: list[Json] = self._world.api.list("v1", "Event", namespace=self.namespace)
-        return [
-            event["message"]
-            for event in events
-            if event["reason"] == "FailedMount" and event["involvedObject"].get("uid") == self.uid
-        ]
-
-    def wait_until_running(self, within_seconds: int = 300) -> None:
-        """Let time pass until kubelet's retries have brought the Pod up."""
-        for _ in range(within_seconds):
-            if self.phase() == "Running":
-                return
-            self._world.advance(1)
-        raise AssertionError(f"Pod {self.name} is {self.phase()}; events: {self.failed_mounts()}")
-
-    def delete(self) -> None:
-        """Ask for its end; kubelet unmounts before the object goes."""
-        self._world.api.delete("v1", "Pod", self.name, namespace=self.namespace)
-
-
-def pod_manifest(
-    artifact: Artifact, node: str, *, name: str, namespace: str, attributes: Mapping[str, str]
-) -> Json:
-    """Return a hand-written Pod that mounts an artifact."""
-    csi: Json = {
-        "driver": oracle.DRIVER,
-        "readOnly": True,
-        "volumeAttributes": {**artifact.attributes, **attributes},
-    }
-    if artifact.token:
-        csi["nodePublishSecretRef"] = {"name": f"{artifact.name}-token"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "nodeName": node,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "consumer",
-                    "volumeMounts": [{"name": VOLUME, "mountPath": "/model", "readOnly": True}],
-                }
-            ],
-            "volumes": [{"name": VOLUME, "csi": csi}],
-        },
-    }
-
-
-def _remove(root: Path) -> None:
-    # Published directories are read-only; without write permission nobody but root could remove
-    # them.
-    for path in root.rglob("*"):
-        if path.is_dir() and not path.is_symlink():
-            path.chmod(0o755)
-    shutil.rmtree(root)

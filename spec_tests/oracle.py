@@ -80,16 +80,11 @@ class Tree:
         return Tree(tuple(file for file in self.files if file.path in paths))
 
 
-def binary_units(count: int) -> str:
-    """Return a byte count as messages print it: `512 B`, then one decimal and KiB, MiB and on."""
-    if count < 1024:
-        return f"{count} B"
-    value, unit = float(count), ""
-    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):  # noqa: B007 - the last one is wanted
-        value /= 1024
-        if value < 1024:
-            break
-    return f"{value:.1f} {unit}"
+def reads_as(figure: str, count: int) -> bool:
+    """Say whether a figure of a message is a byte count, rounded either way in its one decimal."""
+    number, _, unit = figure.partition(" ")
+    exponent = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB").index(unit)
+    return abs(float(number) - count / 1024**exponent) < (0.1 if exponent else 0.5)
 
 
 def pseudo_random(size_bytes: int, seed: int) -> bytes:

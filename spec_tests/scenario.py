@@ -24,9 +24,10 @@ from emulator.contracts import DeleteOptions
 from emulator.errors import ApiError
 from emulator.hubs.repository import LfsRule
 from spec_tests import oracle
-from spec_tests.nodes import Artifact, Node, Pod, pod_manifest
+from spec_tests.nodes import Node
 from spec_tests.observe import ApiAs
 from spec_tests.oracle import Tree
+from spec_tests.pods import Artifact, Pod, pod_manifest
 from spec_tests.standin import StandIn
 from spec_tests.waiting import eventually
 from spec_tests.worlds import TINY, Repository, Seat, Shape
@@ -50,7 +51,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self._usual: Repository | None = None
         for name in shape.nodes:
-            self.nodes[name] = Node(self, seat.cluster.add_node(name), seat.start_plugin)
+            self.nodes[name] = Node(self, seat.add_node(name), seat.start_plugin)
             if not shape.worker:
                 self.stand_in.configure(name)
             if shape.plugins:
@@ -76,14 +77,14 @@ class World:
     def until(
         self, ask: Callable[[], Found | None], what: str, *, within_seconds: int = 0
     ) -> Found:
-        """Ask until the answer is neither None nor False; move the clock at most so many seconds.
+        """Ask until the answer is something; move the clock at most so many seconds.
 
         Raises:
             TooLate: it did not come.
         """
         for _ in range(within_seconds):
             answer = ask()
-            if answer is not None and answer is not False:
+            if answer:
                 return answer
             self.advance(1)
         return eventually(ask, what, instead=lambda: {n: self.nodes[n].store() for n in self.nodes})
@@ -168,6 +169,7 @@ class World:
             )
         else:
             self.stand_in.resolve(artifact, source.commit)
+            self.advance(0)
         return artifact
 
     def unresolved(
@@ -243,6 +245,12 @@ class World:
             artifact, place.name, name=name, namespace=space, attributes=attributes or {}
         )
         return Pod(self, place, manifest)
+
+    def set_setting(self, name: str, value: str) -> None:
+        """Set a Setting, in the Secret that holds them."""
+        data = {name: base64.b64encode(value.encode()).decode()}
+        space = oracle.OPERATOR_NAMESPACE
+        self.api.patch("v1", "Secret", "gpustack-settings", {"data": data}, namespace=space)
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """Delete a Pod, and wait until it is gone."""

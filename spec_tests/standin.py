@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from spec_tests import oracle
-from spec_tests.nodes import Artifact
+from spec_tests.pods import Artifact
 
 Json = dict[str, Any]
 

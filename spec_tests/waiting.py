@@ -20,6 +20,11 @@ _PAUSE_SECONDS: Final = 0.005
 Found = TypeVar("Found")
 
 
+def pause(seconds: float) -> None:
+    """Let real time pass, for targets whose clock nobody moves."""
+    threading.Event().wait(seconds)
+
+
 class TooLate(AssertionError):
     """What a test waited for did not come; the message says what there was instead."""
 
@@ -31,7 +36,7 @@ def eventually(
     instead: Callable[[], object] = lambda: "nothing",
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Found:
-    """Ask until the answer is neither None nor False, and return it.
+    """Ask until the answer is something, neither None nor nothing nor False, and return it.
 
     Raises:
         TooLate: patience ran out.
@@ -40,7 +45,7 @@ def eventually(
     pause = threading.Event()
     while True:
         answer = ask()
-        if answer is not None and answer is not False:
+        if answer:
             return answer
         if time.monotonic() > give_up:
             raise TooLate(f"{what}: not within {patience_seconds:g} s; there was {instead()}")

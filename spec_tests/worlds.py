@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from spec_tests.observe import LogTail
 from spec_tests.oracle import File, Tree, pseudo_random
 from spec_tests.targets import RunningPlugin
 
@@ -35,12 +34,24 @@ class Shape:
     kernel_mounts: bool = False
 
 
+class Log(Protocol):
+    """What the implementation wrote while the world stood."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Return all lines."""
+
+    @property
+    def text(self) -> str:
+        """Return all of it."""
+
+
 class Seat(Protocol):
     """What a target gives a world to stand on."""
 
     cluster: Any
     hub: Any
-    log: LogTail
+    log: Log
     clock: Any
     plugin_user: str
     worker_user: str
@@ -48,8 +59,14 @@ class Seat(Protocol):
     def advance(self, seconds: float) -> None:
         """Move the clock and let everything come to rest."""
 
+    def add_node(self, name: str) -> Any:
+        """Add an emulated node."""
+
     def start_plugin(self, node: Any) -> RunningPlugin:
         """Start the plugin of an emulated node."""
+
+    def kill_plugin(self, node: Any, plugin: Any) -> None:
+        """End a plugin as SIGKILL does."""
 
     def second_hub(self) -> Any:
         """Add another hub, for what must not reach it."""
