@@ -3,13 +3,18 @@
 A thread that waits for bytes sits in the kernel; only shutting its socket down wakes it. `abort`
 may come at any moment, even before there is a socket: the request then ends as soon as it has one.
 `adapters/http.py` boards the socket and lets it go again; watchdogs and cancellation abort.
+
+A flight is the thread's: whatever a thread asks for inside `aboard` travels on it.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Final
 
 
 class Flight:
@@ -49,3 +54,21 @@ class Flight:
             # and a thread that reads at that moment would take ciphertext for content.
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+_CURRENT: Final[ContextVar[Flight | None]] = ContextVar("flight", default=None)
+
+
+@contextmanager
+def aboard(flight: Flight | None) -> Iterator[None]:
+    """Let every request that this thread makes meanwhile travel on a flight; None: on none."""
+    entered = _CURRENT.set(flight)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(entered)
+
+
+def current_flight() -> Flight | None:
+    """Return the flight that this thread's requests travel on."""
+    return _CURRENT.get()

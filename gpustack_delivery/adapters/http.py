@@ -3,8 +3,8 @@
 An `Http` carries out one configuration (`spec.hub`): which proxy, which targets go without it, and
 which CA certificates are trusted beside the system's. It makes two kinds of request. `call` is for
 answers that fit in memory, such as listings, and goes through `requests`. `stream` is for file
-content and goes through urllib3, reading straight into the caller's buffers; a `Flight` lets
-another thread end it at any moment, even while it waits for the first byte.
+content and goes through urllib3, reading straight into the caller's buffers. A `Flight` lets
+another thread end either at any moment, even while it waits for the first byte.
 
 Sockets are timed by the machine's clock: a peer that is silent for 30 seconds is given up.
 
@@ -22,7 +22,6 @@ import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, Final
 
@@ -32,7 +31,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
-from gpustack_delivery.adapters.flights import Flight
+from gpustack_delivery.adapters.flights import Flight, aboard, current_flight
 from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.proxies import ProxyRule
 from gpustack_delivery.adapters.redirects import Chain, RedirectRefused
@@ -54,7 +53,6 @@ TIMEOUT_SECONDS: Final = 30.0
 _POOLS: Final = 16
 _CONNECTIONS: Final = 64  # the most that download.concurrency can ask for
 _DRAINED_BYTES: Final = 64 << 10
-_FLIGHT: ContextVar[Flight | None] = ContextVar("flight", default=None)
 
 
 class Stream:
@@ -175,6 +173,8 @@ class Http:
     ) -> Answer:
         """Make a small request and return its whole answer, whatever its status.
 
+        It travels on the thread's flight, if the thread is `flights.aboard` one.
+
         Raises:
             TransportFault: no answer, one that took over 30 seconds, or a body over the limit.
         """
@@ -212,28 +212,21 @@ class Http:
             TransportFault: no answer came, or the flight was aborted.
         """
         chain = Chain(url, token)
-        entered = _FLIGHT.set(flight)
-        try:
-            with _failures():
-                while True:
-                    response = self._manager(self._proxies.proxy_for(chain.url)).urlopen(
-                        "GET",
-                        chain.url,
-                        headers={
-                            **request_headers(headers, chain),
-                            "Accept-Encoding": "identity",
-                        },
-                        redirect=False,
-                        retries=False,
-                        preload_content=False,
-                        decode_content=False,
-                        timeout=TIMEOUT_SECONDS,
-                    )
-                    assert isinstance(response, urllib3.HTTPResponse)  # noqa: S101 - for mypy
-                    if not _follows(chain, response):
-                        return Stream(response, chain.url, flight)
-        finally:
-            _FLIGHT.reset(entered)
+        with aboard(flight), _failures():
+            while True:
+                response = self._manager(self._proxies.proxy_for(chain.url)).urlopen(
+                    "GET",
+                    chain.url,
+                    headers={**request_headers(headers, chain), "Accept-Encoding": "identity"},
+                    redirect=False,
+                    retries=False,
+                    preload_content=False,
+                    decode_content=False,
+                    timeout=TIMEOUT_SECONDS,
+                )
+                assert isinstance(response, urllib3.HTTPResponse)  # noqa: S101 - for mypy
+                if not _follows(chain, response):
+                    return Stream(response, chain.url, flight)
 
     def close(self) -> None:
         """Close idle connections; requests that run keep theirs until they end."""
@@ -266,7 +259,7 @@ class _Boarding:
     sock: Any
 
     def getresponse(self) -> Any:
-        flight = _FLIGHT.get()
+        flight = current_flight()
         if flight is not None:
             flight.board(self.sock)
         return super().getresponse()  # type: ignore[misc]  # the connection class beside this one

@@ -105,7 +105,8 @@ class Artifacts:
         self._enqueue(self._copies.artifacts.items())
 
     def stop(self) -> None:
-        """Let the work under way end."""
+        """Let the work under way end; what waits for a hub ends at once."""
+        self._errands.end()
         self._controller.stop()
 
     def _enqueue(self, keys: Iterable[Key]) -> None:

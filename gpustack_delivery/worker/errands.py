@@ -19,7 +19,14 @@ from gpustack_delivery.decisions.resolution import (
     Passed,
     Refusal,
 )
-from gpustack_delivery.errors import ApiFault, ConfigurationFault, HubFault, NotFound, Verdict
+from gpustack_delivery.errors import (
+    ApiFault,
+    ConfigurationFault,
+    HubFault,
+    NotFound,
+    Unreachable,
+    Verdict,
+)
 from gpustack_delivery.ports import Hub, Kube
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.artifact import ClaimSource, HubSource, ModelArtifact
@@ -29,6 +36,7 @@ from gpustack_delivery.vocabulary.resources import MODEL_ARTIFACTS, SECRETS
 from gpustack_delivery.worker.copies import Copies, read_token
 from gpustack_delivery.worker.events import WARNING, Events
 from gpustack_delivery.worker.hubs import Hubs
+from gpustack_delivery.worker.patience import ERRAND_SECONDS, Patience
 
 _log = logging.getLogger(__name__)
 
@@ -36,8 +44,11 @@ _log = logging.getLogger(__name__)
 class Errands:
     """Runs errands; safe from any thread."""
 
-    def __init__(self, kube: Kube, copies: Copies, hubs: Hubs, events: Events) -> None:
+    def __init__(
+        self, kube: Kube, copies: Copies, hubs: Hubs, events: Events, patience: Patience
+    ) -> None:
         self.events = events
+        self._patience = patience
         self._kube = kube
         self._copies = copies
         self._hubs = hubs
@@ -74,6 +85,9 @@ class Errands:
             action: one of RESOLVE, PROBE, RELIST and FIND_CLAIM.
             renewed: whether its credential was never asked with before: then the hub is also asked
                 whether it takes the token at all.
+
+        Raises:
+            Unreachable: the errand was ended together with the term; it has no outcome.
         """
         source = artifact.spec.source
         if not isinstance(source, HubSource):
@@ -83,6 +97,29 @@ class Errands:
             credential, token = self._read(source.secret_name, artifact.metadata.namespace)
             if credential.refusal is not None:
                 return credential.refusal
+        with self._patience.errand() as flight:
+            outcome = self._visit(artifact, source, action, token, renewed=renewed)
+        unavailable = isinstance(outcome, Refusal) and outcome.verdict is Verdict.SOURCE_UNAVAILABLE
+        if not flight.aborted or not unavailable:
+            return outcome
+        if self._patience.over:
+            raise Unreachable("this replica stops; the next leader asks the hub again")
+        message = f"the hub did not answer in full within {ERRAND_SECONDS / 60:.0f} minutes"
+        return Refusal(Verdict.SOURCE_UNAVAILABLE, message)
+
+    def end(self) -> None:
+        """End every errand that is under way."""
+        self._patience.end()
+
+    def _visit(
+        self,
+        artifact: ModelArtifact,
+        source: HubSource,
+        action: Action,
+        token: Token | None,
+        *,
+        renewed: bool,
+    ) -> Outcome:
         try:
             with self._hubs.open(source.hub) as hub:
                 outcome = self._ask(hub, artifact, source, action, token)

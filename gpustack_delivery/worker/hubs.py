@@ -2,6 +2,8 @@
 
 Errands are rare, so nothing is kept between them: a changed endpoint, proxy or CA bundle holds for
 the next one.
+
+Rules: AR-HF-01, AR-MS-01.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from typing import TypeAlias
 
 from gpustack_delivery.adapters.http import Http
 from gpustack_delivery.adapters.huggingface import HuggingFace
+from gpustack_delivery.adapters.modelscope import ModelScope
 from gpustack_delivery.decisions.configuration import hub_access
-from gpustack_delivery.errors import ConfigurationFault, HubFault, NotFound, Verdict
+from gpustack_delivery.errors import ConfigurationFault, NotFound
 from gpustack_delivery.ports import Hub, Kube
 from gpustack_delivery.vocabulary.artifact import HubKind
 from gpustack_delivery.vocabulary.node_store import CA_BUNDLE_KEY, HubAccess
@@ -29,14 +32,13 @@ def open_hub(kind: HubKind, access: HubAccess, ca_pem: str) -> Iterator[Hub]:
 
     Raises:
         ConfigurationFault: the access cannot be used.
-        HubFault: no hub of that kind is supported.
     """
     http = Http(proxy=access.https_proxy, no_proxy=access.no_proxy, ca_pem=ca_pem)
     try:
-        if kind is not HubKind.HUGGING_FACE:
-            message = "this version resolves Hugging Face sources only"
-            raise HubFault(Verdict.UNSUPPORTED_SOURCE, message)
-        yield HuggingFace(access.hugging_face_endpoint, http)
+        if kind is HubKind.HUGGING_FACE:
+            yield HuggingFace(access.hugging_face_endpoint, http)
+        else:
+            yield ModelScope(access.model_scope_endpoint, http)
     finally:
         http.close()
 

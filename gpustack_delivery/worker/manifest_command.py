@@ -22,11 +22,15 @@ from gpustack_delivery.vocabulary.artifact import HubKind
 from gpustack_delivery.vocabulary.manifest import Entry, Manifest
 from gpustack_delivery.vocabulary.node_store import HubAccess
 from gpustack_delivery.vocabulary.patterns import Patterns
-from gpustack_delivery.vocabulary.settings import HUGGING_FACE_ENDPOINT
+from gpustack_delivery.vocabulary.settings import HUGGING_FACE_ENDPOINT, MODEL_SCOPE_ENDPOINT
 from gpustack_delivery.worker.folders import read_folder
 from gpustack_delivery.worker.hubs import open_hub
 
-_TOKEN_VARIABLE: Final = "HF_TOKEN"  # noqa: S105 - a variable's name
+_HUBS: Final = {"huggingface": HubKind.HUGGING_FACE, "modelscope": HubKind.MODEL_SCOPE}
+_TOKEN_VARIABLES: Final = {
+    HubKind.HUGGING_FACE: "HF_TOKEN",
+    HubKind.MODEL_SCOPE: "MODELSCOPE_API_TOKEN",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,12 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", metavar="DIR | REPOSITORY[@REVISION]", help="a folder, or a hub's repository")
     add(
-        "--endpoint",
+        "--hub",
+        choices=_HUBS,
         default="",
-        metavar="URL",
-        help=f"the hub, {HUGGING_FACE_ENDPOINT.default} if absent; {_TOKEN_VARIABLE} may hold a "
-        "token",
+        help="which hub the repository is on, huggingface if absent; a token is read from "
+        f"{' or '.join(_TOKEN_VARIABLES.values())}",
     )
+    add("--endpoint", default="", metavar="URL", help="the hub's address, if not the public one")
     add("--ca-file", default="", metavar="FILE", help="trust these CA certificates too (PEM)")
     add("--allow", action="append", default=[], metavar="PATTERN", help="take only these files")
     add("--ignore", action="append", default=[], metavar="PATTERN", help="leave these files out")
@@ -50,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the manifest's numbers."""
     patterns = Patterns(tuple(args.allow), tuple(args.ignore))
     folder = Path(args.source)
-    if args.endpoint or not folder.exists():
+    if args.hub or args.endpoint or not folder.exists():
         entries = patterns.filter(_list_repository(args))
     else:
         entries = tuple(read_folder(folder, patterns))
@@ -72,14 +77,21 @@ def _list_repository(args: argparse.Namespace) -> tuple[Entry, ...]:
             f"{args.source!a} is neither a folder that exists nor a repository such as "
             "OWNER/NAME or OWNER/NAME@REVISION"
         )
-    endpoint = args.endpoint or HUGGING_FACE_ENDPOINT.default
-    if fault := endpoint_fault(endpoint):
-        raise ConfigurationFault(f"--endpoint {fault}")
-    token = Token(os.environ.get(_TOKEN_VARIABLE, "")) or None
-    with open_hub(HubKind.HUGGING_FACE, HubAccess(endpoint), _read_ca(args.ca_file)) as hub:
-        revision = revision or HubKind.HUGGING_FACE.default_revision
-        commit = hub.resolve(repository, revision, token)
+    kind = _HUBS[args.hub] if args.hub else HubKind.HUGGING_FACE
+    token = Token(os.environ.get(_TOKEN_VARIABLES[kind], "")) or None
+    with open_hub(kind, _access(kind, args.endpoint), _read_ca(args.ca_file)) as hub:
+        commit = hub.resolve(repository, revision or kind.default_revision, token)
         return hub.list_tree(repository, commit, token)
+
+
+def _access(kind: HubKind, endpoint: str) -> HubAccess:
+    if endpoint and (fault := endpoint_fault(endpoint)):
+        raise ConfigurationFault(f"--endpoint {fault}")
+    named = {kind: endpoint} if endpoint else {}
+    return HubAccess(
+        hugging_face_endpoint=named.get(HubKind.HUGGING_FACE, HUGGING_FACE_ENDPOINT.default),
+        model_scope_endpoint=named.get(HubKind.MODEL_SCOPE, MODEL_SCOPE_ENDPOINT.default),
+    )
 
 
 def _read_ca(file: str) -> str:

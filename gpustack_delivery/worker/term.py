@@ -21,6 +21,7 @@ from gpustack_delivery.worker.errands import Errands
 from gpustack_delivery.worker.events import Events
 from gpustack_delivery.worker.hubs import Hubs, OpenHub
 from gpustack_delivery.worker.node_stores import NodeStores
+from gpustack_delivery.worker.patience import Patience
 from gpustack_delivery.worker.prefetches import Prefetches, Warming
 from gpustack_delivery.worker.residents import Residents
 from gpustack_delivery.worker.settings import Settings
@@ -69,7 +70,7 @@ class Term:
         self._copies = Copies(kube, clock)
         self._settings = Settings(kube, clock, duties.namespace, duties.environment, events)
         hubs = Hubs(kube, duties.namespace, self._settings.values, duties.open_hub)
-        errands = Errands(kube, self._copies, hubs, events)
+        errands = Errands(kube, self._copies, hubs, events, Patience(clock))
         residents = Residents(self._copies)
         self._parts: list[Part] = [
             NodeStores(kube, clock, observer, self._copies, self._settings),

@@ -18,6 +18,7 @@ from gpustack_delivery.worker.copies import Copies
 from gpustack_delivery.worker.errands import Errands
 from gpustack_delivery.worker.events import Events
 from gpustack_delivery.worker.hubs import Hubs
+from gpustack_delivery.worker.patience import Patience
 from gpustack_delivery.worker.settings import Settings
 from tests.unit.worker.fake_hub import FakeHub
 from tests.unit.worker.world import (
@@ -43,7 +44,7 @@ class Run:
         events = Events(kube, clock)
         self._settings = Settings(kube, clock, NAMESPACE, {}, events)
         hubs = Hubs(kube, NAMESPACE, self._settings.values, hub.open)
-        errands = Errands(kube, self._copies, hubs, events)
+        errands = Errands(kube, self._copies, hubs, events, Patience(clock))
         self._artifacts = Artifacts(
             kube, clock, SilentObserver(), self._copies, errands, self._settings
         )

@@ -1,10 +1,10 @@
-"""The way to the hubs: which are supported, and that nothing stays open."""
+"""The way to the hubs: each at its endpoint, and that nothing stays open."""
 
 from __future__ import annotations
 
 import pytest
 
-from gpustack_delivery.errors import ConfigurationFault, HubFault, Verdict
+from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.httpd import Request, Response, Server
 from gpustack_delivery.vocabulary.artifact import HubKind
 from gpustack_delivery.vocabulary.node_store import HubAccess
@@ -27,14 +27,19 @@ def test_hugging_face_is_reached_at_its_endpoint() -> None:
     assert asked == ["/api/models/org/model/revision/main"]
 
 
-def test_model_scope_is_not_supported_yet() -> None:
-    """A source that cannot be resolved here says so with its own verdict."""
-    with (
-        pytest.raises(HubFault) as fault,
-        open_hub(HubKind.MODEL_SCOPE, HubAccess("https://h"), ""),
-    ):
-        pass
-    assert fault.value.verdict is Verdict.UNSUPPORTED_SOURCE
+def test_model_scope_is_reached_at_its_own_endpoint() -> None:
+    """Each kind of hub has an endpoint of its own in the access."""
+    asked: list[str] = []
+
+    def answer(request: Request) -> Response:
+        asked.append(f"{request.path}?{request.query}")
+        return Response(200, [], b'{"Code": 200, "Data": {"Files": []}}')
+
+    with Server(answer, name="hub") as server:
+        access = HubAccess("https://never.invalid", model_scope_endpoint=server.url)
+        with open_hub(HubKind.MODEL_SCOPE, access, "") as hub:
+            assert hub.list_tree("org/model", "a" * 40, None) == ()
+    assert asked == [f"/api/v1/models/org/model/repo/files?Revision={'a' * 40}&Recursive=true"]
 
 
 def test_bad_bundle_is_a_fault_of_the_configuration() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gpustack_delivery.__main__ import main
 from gpustack_delivery.redaction import Token
+from gpustack_delivery.vocabulary.artifact import HubKind
 from gpustack_delivery.vocabulary.manifest import Manifest
 from gpustack_delivery.worker import manifest_command
 from tests.unit.worker.fake_hub import FakeHub
@@ -89,6 +90,31 @@ def test_repository_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hub.opened[0][1].hugging_face_endpoint == "https://huggingface.co"
 
 
+def test_model_scope_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--hub picks the hub, and with it the endpoint, the default branch and whose token is used."""
+    hub = FakeHub()
+    monkeypatch.setattr(manifest_command, "open_hub", hub.open)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("MODELSCOPE_API_TOKEN", "ms_secret")
+    assert run(["org/model", "--hub", "modelscope", "--endpoint", "http://mirror"]) == 0
+    kind, access, _ = hub.opened[0]
+    assert (kind, access.model_scope_endpoint) == (HubKind.MODEL_SCOPE, "http://mirror")
+    assert hub.calls[0] == "resolve org/model@master"
+    assert hub.tokens == [Token("ms_secret")] * 2
+
+
+def test_hub_flag_asks_the_hub_even_where_a_folder_has_the_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever names a hub means its repository."""
+    hub = FakeHub()
+    monkeypatch.setattr(manifest_command, "open_hub", hub.open)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org" / "model").mkdir(parents=True)
+    assert run(["org/model", "--hub", "huggingface"]) == 0
+    assert hub.opened[0][0] is HubKind.HUGGING_FACE
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
@@ -137,5 +163,5 @@ def test_help_names_every_flag() -> None:
     parser = argparse.ArgumentParser()
     manifest_command.add_arguments(parser)
     text = parser.format_help()
-    for flag in ("--endpoint", "--ca-file", "--allow", "--ignore", "--lines"):
+    for flag in ("--hub", "--endpoint", "--ca-file", "--allow", "--ignore", "--lines"):
         assert flag in text
