@@ -27,7 +27,10 @@ from emulator.contracts import Caller, Json
 from emulator.control_plane import ControlPlane
 from emulator.disk import Disk, unchanged
 from emulator.faults.cluster_faults import ClusterFaults, Levers
+from emulator.hubs.hub import Hub
 from emulator.hubs.huggingface import HuggingFaceHub
+from emulator.hubs.modelscope import ModelScopeHub
+from emulator.hubs.modelscope_api import Habits
 from emulator.kubelet.node_objects import NodeFacts
 from emulator.mounts import KernelMounts, MountTable
 from emulator.node import ALLOCATABLE, Node, NodeOptions
@@ -62,7 +65,7 @@ class Cluster:
         self._translate = translate
         self._nodes: dict[str, Node] = {}
         self._node_count = 0
-        self._hubs: list[HuggingFaceHub] = []
+        self._hubs: list[Hub] = []
         self._kubeconfigs = 0
         self._folder: Path | None = None
         self._plane = ControlPlane(kubernetes, self.clock, self._nodes)
@@ -139,6 +142,11 @@ class Cluster:
         return self._plane.authority.certificate_pem
 
     @property
+    def hubs(self) -> tuple[Hub, ...]:
+        """Return the hubs, in the order in which they were added."""
+        return tuple(self._hubs)
+
+    @property
     def nodes(self) -> tuple[Node, ...]:
         """Return the machines, in the order in which they were added."""
         return tuple(self._nodes.values())
@@ -193,8 +201,14 @@ class Cluster:
     def add_hub(self, *, tls: bool = False) -> HuggingFaceHub:
         """Add a Hugging Face hub on this cluster's clock, plain or with the cluster's CA."""
         hub = HuggingFaceHub(clock=self.clock, authority=self._plane.authority if tls else None)
-        hub.start()
-        self._hubs.append(hub)
+        self._hubs.append(hub.start())
+        return hub
+
+    def add_model_scope(self, *, tls: bool = False, habits: Habits | None = None) -> ModelScopeHub:
+        """Add a ModelScope hub likewise; `habits` says where it cuts listings and the like."""
+        authority = self._plane.authority if tls else None
+        hub = ModelScopeHub(clock=self.clock, authority=authority, habits=habits)
+        self._hubs.append(hub.start())
         return hub
 
     def apply(self, source: Path | Json | Iterable[Json]) -> list[Json]:
