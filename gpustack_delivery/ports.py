@@ -8,8 +8,8 @@ leaves as a class of `errors`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -123,6 +123,48 @@ class Watch(Protocol):
 
     def close(self) -> None:
         """End the watch; safe from any thread, and twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A request to the Kubernetes API as it goes over the wire: the target has path and query."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+
+
+class Reply(Protocol):
+    """The answer to an errand; read it whole or line by line, or close it."""
+
+    status: int
+
+    def header(self, name: str) -> str:
+        """Return a header's value, empty when there is none."""
+
+    def read(self) -> bytes:
+        """Return the whole body and end the exchange."""
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the body's lines as they come; `close` from another thread ends it."""
+
+    def close(self) -> None:
+        """End the exchange; safe from any thread, and twice."""
+
+
+class Passage(Protocol):
+    """The way to the Kubernetes API for requests that are somebody else's."""
+
+    def pass_on(self, errand: Errand, *, timeout_seconds: float) -> Reply:
+        """Send a request as ourselves; a bad answer is an answer too.
+
+        Args:
+            timeout_seconds: the longest silence that is waited through.
+
+        Raises:
+            ApiFault: there is no answer, or our own identity was refused.
+        """
 
 
 class Hub(Protocol):

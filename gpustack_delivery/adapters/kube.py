@@ -11,8 +11,7 @@ the token goes nowhere else. Every failure leaves as a class of `errors.ApiFault
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,11 +21,17 @@ import msgspec
 from kubernetes import client, config
 from kubernetes.client import rest
 from kubernetes.config.incluster_config import InClusterConfigLoader
-from urllib3.exceptions import HTTPError
 
-from gpustack_delivery.adapters.kube_answers import decode, fault_of, read_change
+from gpustack_delivery.adapters.kube_answers import decode, fault_of
+from gpustack_delivery.adapters.kube_streams import (
+    TRANSPORT_ERRORS,
+    PassedOn,
+    Stream,
+    drain,
+    unreachable,
+)
 from gpustack_delivery.errors import ApiFault, ConfigurationFault, Unreachable
-from gpustack_delivery.ports import Change, Page, Watch
+from gpustack_delivery.ports import Errand, Page, Reply, Watch
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.resources import Json, Resource
 
@@ -37,9 +42,6 @@ REQUEST_SECONDS: Final = 30.0
 # dead.
 WATCH_SILENCE_SECONDS: Final = 150.0
 _CONNECTIONS: Final = 32
-# The library's transport lets its own errors through unwrapped.
-_TRANSPORT_ERRORS: Final = (HTTPError, OSError)
-_CHUNK_BYTES: Final = 1 << 16
 
 
 class _Kubeconfig:
@@ -194,7 +196,7 @@ class KubeClient:
             fieldSelector=field_selector,
         )
         call = _Call("GET", resource.path(namespace), query)
-        return _Stream(self._send(call, seconds=WATCH_SILENCE_SECONDS))
+        return Stream(self._send(call, seconds=WATCH_SILENCE_SECONDS))
 
     def create(self, resource: Resource, body: Json, namespace: str = "") -> Json:
         """Create an object, or ask a review."""
@@ -241,84 +243,60 @@ class KubeClient:
 
     def get_raw(self, path: str, *, timeout_seconds: float) -> bytes:
         """Return the body of a path outside the resources."""
-        return _drain(self._send(_Call("GET", path), seconds=timeout_seconds))
+        return drain(self._send(_Call("GET", path), seconds=timeout_seconds))
+
+    def pass_on(self, errand: Errand, *, timeout_seconds: float) -> Reply:
+        """Send a request as it is; its answer, good or bad, is the caller's to read and close."""
+        response = self._authorized(errand, timeout_seconds)
+        if response.status == 401:  # ours is the identity that was refused, not the caller's
+            raise _fault(response)
+        return PassedOn(response)
 
     def _object(self, call: _Call) -> Json:
-        body = decode(_drain(self._send(call, seconds=REQUEST_SECONDS)))
+        body = decode(drain(self._send(call, seconds=REQUEST_SECONDS)))
         if body is None:
             raise Unreachable("the Kubernetes API answered something that is not a JSON object")
         return body
 
     def _send(self, call: _Call, *, seconds: float) -> Any:
         """Send a call; return its open answer, which is good."""
-        response = self._try(call, seconds)
-        if response.status == 401 and self._identity.reload():
-            _drain(response)
-            self._pool.clear()
-            self._adopt()
-            response = self._try(call, seconds)
+        headers = {"Accept": "application/json", "User-Agent": "gpustack-delivery"}
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
+        target = f"{call.path}?{urlencode(call.query)}" if call.query else call.path
+        body = b"" if call.body is None else msgspec.json.encode(call.body)
+        response = self._authorized(Errand(call.method, target, headers, body), seconds)
         if response.status >= 300:
             raise _fault(response)
         return response
 
-    def _try(self, call: _Call, seconds: float) -> Any:
-        headers = {"Accept": "application/json", "User-Agent": "gpustack-delivery"}
-        if call.body is not None:
-            headers["Content-Type"] = call.content_type
+    def _authorized(self, errand: Errand, seconds: float) -> Any:
+        """Send a request as ourselves, once more with a kubeconfig read again after a 401."""
+        response = self._try(errand, seconds)
+        if response.status == 401 and self._identity.reload():
+            drain(response)
+            self._pool.clear()
+            self._adopt()
+            response = self._try(errand, seconds)
+        return response
+
+    def _try(self, errand: Errand, seconds: float) -> Any:
+        headers = dict(errand.headers)
         if bearer := self._identity.authorization():
             headers["Authorization"] = bearer.reveal()
-        target = self._base + call.path
-        if call.query:
-            target += "?" + urlencode(call.query)
         try:
             return self._pool.request(
-                call.method,
-                target,
-                body=None if call.body is None else msgspec.json.encode(call.body),
+                errand.method,
+                self._base + errand.target,
+                body=errand.body or None,
                 headers=headers,
                 timeout=seconds,
                 retries=1,
                 redirect=False,
                 preload_content=False,
             )
-        except _TRANSPORT_ERRORS as error:
-            raise _unreachable(error) from None
-
-
-class _Stream:
-    """An open watch: one JSON object a line."""
-
-    def __init__(self, response: Any) -> None:
-        self._response = response
-        self._reading = False
-        self._closed = False
-
-    def __iter__(self) -> Iterator[Change]:
-        self._reading = True
-        try:
-            for line in self._lines():
-                yield read_change(line)
-        except (*_TRANSPORT_ERRORS, ValueError) as error:
-            # A read on a socket that `close` has just shut down fails in many ways, all of them
-            # meant.
-            if not self._closed:
-                raise _unreachable(error) from None
-        finally:
-            self._response.close()
-
-    def close(self) -> None:
-        """Wake the reader and end the watch; the reader closes the connection, if there is one."""
-        self._closed = True
-        with suppress(ValueError, RuntimeError, OSError):  # it had ended by itself
-            self._response.shutdown()
-        if not self._reading:
-            self._response.close()
-
-    def _lines(self) -> Iterator[bytes]:
-        rest_of_line = b""
-        for chunk in self._response.stream(_CHUNK_BYTES):
-            *whole, rest_of_line = (rest_of_line + chunk).split(b"\n")
-            yield from (line for line in whole if line.strip())
+        except TRANSPORT_ERRORS as error:
+            raise unreachable(error) from None
 
 
 def _path_of(resource: Resource, body: Json, subresource: str) -> str:
@@ -330,21 +308,6 @@ def _present(**query: str) -> dict[str, str]:
     return {name: value for name, value in query.items() if value}
 
 
-def _drain(response: Any) -> bytes:
-    try:
-        raw: bytes = response.read()
-    except _TRANSPORT_ERRORS as error:
-        raise _unreachable(error) from None
-    response.release_conn()
-    return raw
-
-
-def _unreachable(error: Exception) -> Unreachable:
-    return Unreachable(
-        "the Kubernetes API does not answer", detail=f"{type(error).__name__}: {error}"
-    )
-
-
 def _fault(response: Any) -> ApiFault:
     wait = response.headers.get("Retry-After", "")
-    return fault_of(response.status, _drain(response), retry_after=wait)
+    return fault_of(response.status, drain(response), retry_after=wait)

@@ -33,7 +33,7 @@ CLIENTS: Final[Mapping[str, frozenset[str]]] = {
     "kubernetes": frozenset({"adapters.kube"}),
     "urllib3": frozenset({"adapters.http"}),
     # The Kubernetes client lets its transport's errors through as they are.
-    "urllib3.exceptions": frozenset({"adapters.http", "adapters.kube"}),
+    "urllib3.exceptions": frozenset({"adapters.http", "adapters.kube_streams"}),
     "requests": frozenset({"adapters.http"}),
     "grpc": frozenset({"node.csi"}),
     "prometheus_client": frozenset({"node.metrics", "worker.metrics"}),
