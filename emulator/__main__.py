@@ -2,20 +2,26 @@
 
 `python -m emulator up` starts a cluster, prints the path of a kubeconfig as its first line and
 stays until it is interrupted; `python -m emulator hub serve DIR` does the same with a model hub
-alone. What cannot be done is said in one line on standard error, with exit status 2.
+alone. `python -m emulator fault FILE COMMAND` breaks a running cluster; FILE is the control file
+that `up` names, and without a COMMAND it lists them. What cannot be done is said in one line on
+standard error, with exit status 2.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from emulator.chart import ChartError, render
 from emulator.cluster import Cluster
+from emulator.control import CommandError, Endpoint, run
 from emulator.errors import ApiError
 from emulator.gpu import GPU_LABELS, GPU_RESOURCES
 from emulator.hubs.errors import HubError
@@ -24,10 +30,14 @@ from emulator.node import NodeOptions
 
 _STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 _MOST_NODES = 254
+_FAULT_SECONDS = 60.0
 
 
 class UsageError(Exception):
     """A flag cannot be followed; the text says what would do."""
+
+
+_EXPECTED = (UsageError, ApiError, ChartError, CommandError, HubError, OSError, ValueError)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,8 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with ExitStack() as stack:
             arguments.start(arguments, stack)
             sys.stdout.flush()
-            signal.sigwait(_STOP_SIGNALS)
-    except (UsageError, ApiError, ChartError, HubError, OSError, ValueError) as error:
+            if arguments.stays:
+                signal.sigwait(_STOP_SIGNALS)
+    except _EXPECTED as error:
         sys.stderr.write(f"emulator: {error}\n")
         return 2
     finally:
@@ -50,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m emulator", description=__doc__)
+    parser.set_defaults(stays=True)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="start a cluster and stay until interrupted")
     up.add_argument("--nodes", type=int, default=1, metavar="N", help="how many nodes (1)")
@@ -67,7 +79,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR=ORG/NAME",
         help="serve a folder as a repository of a hub; may be repeated",
     )
+    up.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="break something from the start, as `fault` does; may be repeated",
+    )
     up.set_defaults(start=_up)
+    fault = commands.add_parser("fault", help="break a running cluster, or list how")
+    fault.add_argument("file", type=Path, metavar="FILE", help="the control file that up names")
+    fault.add_argument("command", nargs="*", metavar="COMMAND", help="such as 'api.restart'")
+    fault.set_defaults(start=_fault, stays=False)
     hub = commands.add_parser("hub", help="a model hub alone").add_subparsers(required=True)
     serve = hub.add_parser("serve", help="serve a folder as a repository and stay")
     serve.add_argument("directory", type=Path, metavar="DIR")
@@ -105,8 +128,36 @@ def _up(arguments: argparse.Namespace, stack: ExitStack) -> None:
     if objects:
         namespace = {"apiVersion": "v1", "kind": "Namespace"}
         cluster.apply([{**namespace, "metadata": {"name": arguments.namespace}}, *objects])
+    for command in arguments.fault:
+        run(cluster, command)
+    endpoint = Endpoint(cluster).start()
+    stack.callback(endpoint.stop)
+    control = cluster.folder / "control"
+    endpoint.write(control)
+    served.append(f"control {control}")
     version = f"kubernetes v{arguments.kubernetes} at {cluster.url}"
     sys.stdout.write("\n".join([str(cluster.kubeconfig()), version, *served]) + "\n")
+
+
+def _fault(arguments: argparse.Namespace, _: ExitStack) -> None:
+    """Send one command to a running cluster, or list the commands, and say what came of it."""
+    try:
+        control = json.loads(arguments.file.read_text(encoding="utf-8"))
+        address = urlsplit(control["url"])
+    except (KeyError, TypeError, ValueError):
+        raise UsageError(f"{arguments.file} is not the control file of a cluster") from None
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=_FAULT_SECONDS)
+    headers = {"Authorization": f"Bearer {control['token']}"}
+    with closing(connection):
+        if arguments.command:
+            connection.request("POST", "/do", " ".join(arguments.command).encode(), headers)
+        else:
+            connection.request("GET", "/", headers=headers)
+        response = connection.getresponse()
+        text = response.read().decode().strip()
+    if response.status != 200:
+        raise UsageError(text)
+    sys.stdout.write(f"{text}\n")
 
 
 def _serve(arguments: argparse.Namespace, stack: ExitStack) -> None:

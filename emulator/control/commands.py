@@ -1,0 +1,316 @@
+"""Faults as text: `api.refuse code=503 verb=update times=3`, `node.flicker node=node-1`.
+
+A command is a name and parameters. What it can take is read off the fault or the function behind
+it, so this list and the Python API cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from emulator.clock import ManualClock
+from emulator.cluster import Cluster
+from emulator.control.values import CommandError, convert
+from emulator.faults.effects import Conflict, Delay, Gone, Hangup, Refuse, Silence
+from emulator.hubs import broken_bodies, wrong_answers
+from emulator.node import Node
+
+_EFFECTS: Mapping[str, type] = {
+    "api.refuse": Refuse,
+    "api.conflict": Conflict,
+    "api.delay": Delay,
+    "api.hangup": Hangup,
+    "api.gone": Gone,
+    "api.silence": Silence,
+}
+_SELECTION = {
+    "verb": "str", "resource": "str", "namespace": "str", "name": "str", "user": "str",
+    "times": "int", "skip": "int",
+}  # fmt: skip
+_HUB_FAULTS: Mapping[str, type] = {
+    "hub.status": wrong_answers.Status,
+    "hub.html": wrong_answers.HtmlPage,
+    "hub.redirect": wrong_answers.Redirect,
+    "hub.delay": wrong_answers.Delay,
+    "hub.ignore-range": wrong_answers.IgnoreRange,
+    "hub.wrong-range": wrong_answers.WrongRange,
+    "hub.resize": wrong_answers.Resize,
+    "hub.gzip": wrong_answers.Gzip,
+    "hub.unmeasured": wrong_answers.Unmeasured,
+    "hub.next-link": wrong_answers.NextLink,
+    "hub.flip": broken_bodies.Flip,
+    "hub.reset": broken_bodies.Reset,
+    "hub.close": broken_bodies.Close,
+    "hub.stall": broken_bodies.Stall,
+    "hub.overrun": broken_bodies.Overrun,
+    "hub.broken-chunks": broken_bodies.BrokenChunks,
+    "hub.hangup": broken_bodies.Hangup,
+}
+_PLACES = {"at": "str", "path": "str", "method": "str", "times": "int", "skip": "int"}
+_SETTABLE = ("int", "float", "str", "bool", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """One command: its parameters (name to type), and what does it."""
+
+    parameters: Mapping[str, str]
+    required: frozenset[str]
+    text: str
+    do: Callable[..., object]
+
+
+def run(cluster: Cluster, text: str) -> str:
+    """Do what one command says; return a line about it.
+
+    Raises:
+        CommandError: there is no such command, or a parameter does not fit.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise CommandError(f"{text!r}: {error}") from None
+    if not words:
+        raise CommandError("an empty command: see the list")
+    name, given = words[0], _pairs(words[1:])
+    command = _COMMANDS.get(name)
+    if command is None:
+        raise CommandError(f"there is no command {name!r}: see the list")
+    for key in given.keys() - command.parameters.keys():
+        known = ", ".join(command.parameters) or "none"
+        raise CommandError(f"{name} has no parameter {key!r}; it takes {known}")
+    for key in sorted(command.required - given.keys()):
+        raise CommandError(f"{name} needs {key}=")
+    arguments = {
+        key: convert(f"{name} {key}", value, command.parameters[key])
+        for key, value in given.items()
+    }
+    try:
+        command.do(cluster, **arguments)
+    except (LookupError, ValueError, OSError) as error:
+        raise CommandError(f"{name}: {error}") from None
+    return f"done: {text.strip()}"
+
+
+def usage() -> Iterator[str]:
+    """Yield one line for each command: its name, parameters, and what it does."""
+    for name, command in _COMMANDS.items():
+        words = [
+            f"{key}=" if key in command.required else f"[{key}=]" for key in command.parameters
+        ]
+        yield f"{' '.join([name, *words])}: {command.text}"
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise CommandError(f"{word!r}: write parameters as key=value")
+        pairs[key.replace("-", "_")] = value
+    return pairs
+
+
+def _summary(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").partition("\n")[0].rstrip(".")
+
+
+def _parameters(kind: type) -> tuple[dict[str, str], frozenset[str]]:
+    """Return what of a fault can be said as text, and what has to be."""
+    if not hasattr(kind, "__dataclass_fields__"):
+        return {}, frozenset()
+    settable = {
+        one.name: str(one.type)
+        for one in fields(kind)
+        if str(one.type).split(" | ")[0] in _SETTABLE
+    }
+    needed = {one.name for one in fields(kind) if one.name in settable and one.default is MISSING}
+    return settable, frozenset(needed)
+
+
+def _effect(kind: type) -> _Command:
+    own, needed = _parameters(kind)
+
+    def do(cluster: Cluster, **given: Any) -> None:
+        effect = kind(**{key: value for key, value in given.items() if key in own})
+        selection = {key: value for key, value in given.items() if key not in own}
+        cluster.faults.add(effect, **selection)
+
+    return _Command({**own, **_SELECTION}, needed, _summary(kind), do)
+
+
+def _hub_fault(kind: type) -> _Command:
+    own, needed = _parameters(kind)
+    places = {key: type_ for key, type_ in _PLACES.items() if key not in own}
+
+    def do(cluster: Cluster, **given: Any) -> None:
+        for hub in _hubs(cluster):
+            fault = kind(**{key: value for key, value in given.items() if key in own})
+            hub.faults.add(fault, **{k: v for k, v in given.items() if k not in own})
+
+    return _Command({**own, **places}, needed, _summary(kind), do)
+
+
+def _call(do: Callable[..., object]) -> _Command:
+    """Return the command that calls a function with the parameters of its signature."""
+    parameters = list(inspect.signature(do).parameters.values())[1:]
+    types = {one.name: str(one.annotation) for one in parameters}
+    needed = frozenset(one.name for one in parameters if one.default is one.empty)
+    return _Command(types, needed, _summary(do), do)
+
+
+def _hubs(cluster: Cluster) -> list[Any]:
+    if not cluster.hubs:
+        raise LookupError("the cluster has no hub: start it with --hub DIR=ORG/NAME")
+    return list(cluster.hubs)
+
+
+def _node(cluster: Cluster, name: str) -> Node:
+    found = {node.name: node for node in cluster.nodes}
+    if name not in found:
+        raise LookupError(f"there is no node {name!r}; there are {', '.join(found) or 'none'}")
+    return found[name]
+
+
+def _number(error: str) -> int:
+    number = getattr(errno, error.upper(), None)
+    if not isinstance(number, int):
+        raise ValueError(f"{error!r} is no error name such as EIO or ENOSPC")
+    return number
+
+
+def clear(cluster: Cluster) -> None:
+    """Take every fault of requests, watches, Services, hubs and disks away."""
+    cluster.faults.clear()
+    for hub in cluster.hubs:
+        hub.faults.clear()
+    for node in cluster.nodes:
+        node.disk.heal()
+
+
+def release(cluster: Cluster) -> None:
+    """Let everything that is held up now go on."""
+    cluster.faults.release()
+    for hub in cluster.hubs:
+        hub.faults.release()
+
+
+def drop_watches(cluster: Cluster, resource: str = "*", reset: bool = False) -> None:  # noqa: FBT001, FBT002 - called by name
+    """End the open watches on a resource, with reset by breaking their connections."""
+    cluster.faults.drop_watches(resource, reset=reset)
+
+
+def silence_watches(cluster: Cluster, resource: str = "*") -> None:
+    """Let the open watches on a resource stay open and tell nothing more."""
+    cluster.faults.silence_watches(resource)
+
+
+def expire_token(cluster: Cluster, kubeconfig: str) -> None:
+    """Let the token in a kubeconfig of this cluster stop working."""
+    cluster.faults.expire_token(Path(kubeconfig))
+
+
+def rotate_token(cluster: Cluster, kubeconfig: str) -> None:
+    """Put a new token into a kubeconfig of this cluster."""
+    cluster.faults.rotate_token(Path(kubeconfig))
+
+
+def cut_service(cluster: Cluster, namespace: str, name: str) -> None:
+    """Let nothing listen behind a Service: its webhooks and APIServices are down."""
+    cluster.faults.cut_service(namespace, name)
+
+
+def mend_service(cluster: Cluster, namespace: str, name: str) -> None:
+    """Let the program behind a Service be reached again."""
+    cluster.faults.mend_service(namespace, name)
+
+
+def shorten_deadline(
+    cluster: Cluster, node: str, method: str, seconds: float, times: int = 1
+) -> None:
+    """Let kubelet give up the next calls of a CSI method early: mounts become uncertain."""
+    _node(cluster, node).shorten_deadline(method, seconds, times=times)
+
+
+def fill_disk(cluster: Cluster, node: str, percent: float) -> None:
+    """Fill a node's disk with other data."""
+    _node(cluster, node).disk.fill(percent)
+
+
+def fail_disk(cluster: Cluster, node: str, operation: str, error: str, times: int = 1) -> None:
+    """Let disk operations of a node fail: usage, sync_file, sync_directory; error such as EIO."""
+    _node(cluster, node).disk.fail(operation, _number(error), times=times)
+
+
+def fail_mount(cluster: Cluster, node: str, error: str) -> None:
+    """Let the next mount or unmount on a node fail with an error such as EIO."""
+    mounts: Any = _node(cluster, node).mounts
+    if not hasattr(mounts, "fail_next"):
+        raise ValueError("this cluster mounts with the kernel, which fails when it likes")
+    mounts.fail_next(_number(error))
+
+
+def advance(cluster: Cluster, seconds: float) -> None:
+    """Move the manual clock of the cluster."""
+    if not isinstance(cluster.clock, ManualClock):
+        raise ValueError("the cluster runs on the machine's clock: start it with --clock SOCKET")
+    cluster.clock.advance(seconds)
+
+
+def _on_node(method: str, text: str) -> _Command:
+    return _Command(
+        {"node": "str"},
+        frozenset(("node",)),
+        text,
+        lambda cluster, node: getattr(_node(cluster, node), method)(),
+    )
+
+
+def _on_hubs(method: str, text: str) -> _Command:
+    def do(cluster: Cluster) -> None:
+        for hub in _hubs(cluster):
+            getattr(hub, method)()
+
+    return _Command({}, frozenset(), text, do)
+
+
+def _on_faults(method: str, text: str) -> _Command:
+    return _Command({}, frozenset(), text, lambda cluster: getattr(cluster.faults, method)())
+
+
+_COMMANDS: Mapping[str, _Command] = {
+    **{name: _effect(kind) for name, kind in _EFFECTS.items()},
+    "api.stop": _on_faults("stop_api_server", "Refuse connections to the API server"),
+    "api.start": _on_faults("start_api_server", "Serve the API again, at the same address"),
+    "api.restart": _on_faults("restart_api_server", "Stop and start: every watch breaks"),
+    "api.forget-history": _on_faults("forget_history", "410 for whoever is not up to date"),
+    "api.drop-watches": _call(drop_watches),
+    "api.silence-watches": _call(silence_watches),
+    "token.expire": _call(expire_token),
+    "token.rotate": _call(rotate_token),
+    "service.cut": _call(cut_service),
+    "service.mend": _call(mend_service),
+    "node.stop-kubelet": _on_node("stop_kubelet", "End kubelet as a crash would: the node is lost"),
+    "node.start-kubelet": _on_node("start_kubelet", "Start kubelet again"),
+    "node.restart-kubelet": _on_node("restart_kubelet", "End kubelet and start it again"),
+    "node.flicker": _on_node("flicker_drivers", "Let every driver leave CSINode for a moment"),
+    "node.remove": _on_node("remove", "Take the machine away and delete its Node"),
+    "node.deadline": _call(shorten_deadline),
+    "node.fill-disk": _call(fill_disk),
+    "node.fail-disk": _call(fail_disk),
+    "node.fail-mount": _call(fail_mount),
+    **{name: _hub_fault(kind) for name, kind in _HUB_FAULTS.items()},
+    "hub.stop": _on_hubs("stop", "Refuse connections to the hub"),
+    "hub.start": _on_hubs("start", "Let the hub listen again"),
+    "hub.stop-content": _on_hubs("stop_content_host", "Refuse connections to the content host"),
+    "hub.start-content": _on_hubs("start_content_host", "Let the content host listen again"),
+    "clock.advance": _call(advance),
+    "release": _call(release),
+    "clear": _call(clear),
+}

@@ -1,0 +1,189 @@
+"""Breaking a cluster by hand: commands as text, the endpoint, and the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator import Cluster
+from emulator.clock import ManualClock
+from emulator.control import CommandError, Endpoint, run, usage
+from tests.emulator.http_client import HttpClient
+from tests.emulator.test_command import started
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+FILE = {"model.bin": bytes(1000)}
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Return a cluster with a node and a hub, on a clock that stands still."""
+    with Cluster(clock=ManualClock()) as opened:
+        opened.add_node("node-a")
+        opened.add_hub().add_repository("org/name", FILE)
+        yield opened
+
+
+def test_api_commands_break_requests(cluster: Cluster) -> None:
+    """A rule from text strikes as one from Python; clear takes it away."""
+    client = HttpClient(cluster.kubeconfig())
+    assert run(cluster, "api.refuse code=429 retry-after=3 verb=list times=1").startswith("done")
+    assert client.send("GET", MAPS)[0] == 429
+    assert client.send("GET", MAPS)[0] == 200
+    run(cluster, "api.conflict verb=write")
+    run(cluster, "api.hangup done=yes name='x y'")
+    assert [type(rule.effect).__name__ for rule in cluster.faults.rules()] == [
+        "Refuse",
+        "Conflict",
+        "Hangup",
+    ]
+    assert cluster.faults.rules()[2].name == "x y"
+    run(cluster, "clear")
+    assert cluster.faults.rules() == []
+
+
+def test_server_and_token_commands(cluster: Cluster) -> None:
+    """The API server goes and comes; a kubeconfig's token expires and is renewed."""
+    file = cluster.kubeconfig()
+    client = HttpClient(file)
+    run(cluster, "api.stop")
+    with pytest.raises(OSError, match="refused"):
+        client.send("GET", MAPS)
+    run(cluster, "api.start")
+    run(cluster, f"token.expire kubeconfig={file}")
+    assert client.send("GET", MAPS)[0] == 401
+    run(cluster, f"token.rotate kubeconfig={file}")
+    assert client.send("GET", MAPS)[0] == 200
+
+
+def test_hub_commands(cluster: Cluster) -> None:
+    """Each fault of a hub can be asked for, with place, path and count."""
+    (hub,) = cluster.hubs
+    run(cluster, "hub.status code=503 retry-after=5 path=*.bin times=1")
+    with pytest.raises(urllib.error.HTTPError, match="503") as failed:
+        _download(hub.url)
+    assert failed.value.headers["Retry-After"] == "5"
+    failed.value.close()
+    run(cluster, "hub.flip offset=7 mask=1")
+    assert _download(hub.url) == bytes(7) + b"\1" + bytes(992)
+    run(cluster, "hub.stop")
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        _download(hub.url)
+    run(cluster, "hub.start")
+    run(cluster, "clear")
+    assert _download(hub.url) == FILE["model.bin"]
+
+
+def _download(hub: str) -> bytes:
+    url = f"{hub}/org/name/resolve/main/model.bin"
+    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - ours
+        content: bytes = answer.read()
+        return content
+
+
+def test_node_and_clock_commands(cluster: Cluster) -> None:
+    """A node's kubelet ends and its disk fills; the clock moves on command."""
+    (node,) = cluster.nodes
+    run(cluster, "node.fill-disk node=node-a percent=90")
+    usage_now = node.disk.usage(node.cache_root)
+    assert usage_now.used_bytes > usage_now.total_bytes * 0.89
+    run(cluster, "node.stop-kubelet node=node-a")
+    run(cluster, "clock.advance seconds=60")
+    assert cluster.clock.monotonic() == 60.0
+    conditions = cluster.client.get("v1", "Node", "node-a")["status"]["conditions"]
+    assert {one["status"] for one in conditions if one["type"] == "Ready"} == {"Unknown"}
+    run(cluster, "node.start-kubelet node=node-a")
+    run(cluster, "node.remove node=node-a")
+    assert cluster.client.list("v1", "Node") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "an empty command"),
+        ("api.explode", "there is no command 'api.explode'"),
+        ("api.refuse 503", "write parameters as key=value"),
+        ("api.refuse code=many", "api.refuse code=many: it takes a whole number"),
+        ("api.delay seconds=soon", "it takes a number of seconds or percent"),
+        ("api.hangup done=maybe", "it takes true or false"),
+        ("api.refuse offset=1", "has no parameter 'offset'; it takes code, reason"),
+        ("hub.status at=tree", "hub.status needs code="),
+        ("node.flicker node=b", "there is no node 'b'; there are node-a"),
+        ("node.fail-mount node=node-a error=EWHAT", "'EWHAT' is no error name"),
+        ("node.fail-disk node=node-a operation=read error=EIO", "cannot fail 'read'"),
+        ("service.cut namespace=a name=b", "no route stands for service b in a"),
+        ("api.refuse message='open", "No closing quotation"),
+    ],
+)
+def test_what_cannot_be_done_says_what_can(cluster: Cluster, text: str, message: str) -> None:
+    """A wrong command changes nothing and names what is wrong with it."""
+    with pytest.raises(CommandError) as refused:
+        run(cluster, text)
+    assert message in str(refused.value)
+    assert cluster.faults.rules() == []
+
+
+def _ask(url: str, token: str, body: bytes | None = None) -> tuple[int, str]:
+    request = urllib.request.Request(url, body, {"Authorization": f"Bearer {token}"})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - ours
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_the_endpoint_wants_its_token(cluster: Cluster) -> None:
+    """Without the token nothing happens; with it, commands are done line by line."""
+    endpoint = Endpoint(cluster).start()
+    try:
+        command = b"api.refuse code=500 times=2"
+        assert _ask(f"{endpoint.url}/do", "wrong", command)[0] == 401
+        assert cluster.faults.rules() == []
+        status, text = _ask(f"{endpoint.url}/do", endpoint.token, command + b"\nnothing\nclear")
+        assert status == 400
+        assert text.startswith("done: api.refuse code=500 times=2\nthere is no command")
+        (rule,) = json.loads(_ask(f"{endpoint.url}/faults", endpoint.token)[1])
+        assert (rule["fault"], rule["times"], rule["hits"]) == ("Refuse", 2, 0)
+        assert _ask(f"{endpoint.url}/", endpoint.token)[1] == "\n".join(usage()) + "\n"
+        assert _ask(f"{endpoint.url}/elsewhere", endpoint.token)[0] == 404
+    finally:
+        endpoint.stop()
+
+
+def _fault(*arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-m", "emulator", "fault", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_line_breaks_a_cluster(tmp_path: Path) -> None:
+    """`up --fault` breaks from the start, `fault` later on; both refuse nonsense in one line."""
+    with started("up", "--fault", "api.refuse code=503 verb=list resource=nodes") as lines:
+        kubeconfig = Path(lines[0])
+        client = HttpClient(kubeconfig)
+        assert client.send("GET", "/api/v1/nodes")[0] == 503
+        control = kubeconfig.with_name("control")
+        assert control.stat().st_mode & 0o777 == 0o600
+        assert _fault(str(control), "clear") == (0, "done: clear\n", "")
+        assert client.send("GET", "/api/v1/nodes")[0] == 200
+        assert "api.restart: Stop and start" in _fault(str(control))[1]
+        code, _, error = _fault(str(control), "nonsense")
+        assert (code, error.count("\n")) == (2, 1)
+    other = tmp_path / "other"
+    other.write_text("{}", "utf-8")
+    assert _fault(str(other), "clear")[2] == (
+        f"emulator: {other} is not the control file of a cluster\n"
+    )
