@@ -89,6 +89,12 @@ class Attempt:
         with self._lock:
             self._received[source] += size_bytes
 
+    def corrected(self, source: ByteSource, held_bytes: int) -> None:
+        """Note that after a failure no more than this is left; the source's own share shrinks."""
+        with self._lock:
+            total = self._held_bytes + sum(self._received.values())
+            self._received[source] -= total - held_bytes
+
     def held_bytes(self) -> int:
         """Return what the attempt holds, a resume's part included."""
         with self._lock:

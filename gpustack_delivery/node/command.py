@@ -13,6 +13,7 @@ from typing import Final
 from gpustack_delivery.adapters.host import KernelDisk, KernelMounts, SystemClock
 from gpustack_delivery.adapters.kube import connect
 from gpustack_delivery.errors import ConfigurationFault
+from gpustack_delivery.node.peers.options import PeerOptions
 from gpustack_delivery.node.plugin import Plugin, PluginOptions, World
 from gpustack_delivery.vocabulary.resources import DRIVER_NAME
 
@@ -20,7 +21,6 @@ KUBELET_DIR: Final = "/var/lib/kubelet"
 CACHE_ROOT: Final = "/var/lib/gpustack/models"
 NAMESPACE: Final = "gpustack-system"
 _LEVELS: Final = ("debug", "info", "warning", "error")
-_PEER_AUTHENTICATIONS: Final = ("token", "none")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,10 +75,6 @@ def options_of(args: argparse.Namespace) -> PluginOptions:
     Raises:
         ConfigurationFault: a flag cannot be used; the message names it.
     """
-    whole_number("--peer-sync-max-serving-streams", args.peer_sync_max_serving_streams, 1, 1024)
-    whole_number("--peer-sync-streams-per-source", args.peer_sync_streams_per_source, 1, 64)
-    if args.peer_sync_auth not in _PEER_AUTHENTICATIONS:
-        raise ConfigurationFault(f"--peer-sync-auth must be token or none: {args.peer_sync_auth!r}")
     kubelet = Path(args.kubelet_dir)
     default_socket = kubelet / "plugins" / DRIVER_NAME / "csi.sock"
     return PluginOptions(
@@ -89,7 +85,21 @@ def options_of(args: argparse.Namespace) -> PluginOptions:
         secure_port=whole_number("--secure-port", args.secure_port, 0, 65535),
         namespace=args.namespace,
         host=args.host,
-        peer_sync_port=whole_number("--peer-sync-port", args.peer_sync_port, 0, 65535),
+        peer_sync=_peer_options(args),
+    )
+
+
+def _peer_options(args: argparse.Namespace) -> PeerOptions:
+    serving = args.peer_sync_max_serving_streams
+    return PeerOptions(
+        port=whole_number("--peer-sync-port", args.peer_sync_port, 0, 65535),
+        authentication=args.peer_sync_auth,
+        service_account=args.peer_sync_service_account,
+        max_serving_streams=whole_number("--peer-sync-max-serving-streams", serving, 1, 1024),
+        streams_per_source=whole_number(
+            "--peer-sync-streams-per-source", args.peer_sync_streams_per_source, 1, 64
+        ),
+        host=args.host,
     )
 
 

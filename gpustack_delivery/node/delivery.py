@@ -5,14 +5,21 @@ reserve room; download and verify; publish. Artifacts that asked are tried in or
 credential or a configuration that cannot be executed lets the next one try. Every way to fail
 leaves here as one `AttemptFault`.
 
-Rules: NS-DL-02..05, NS-DL-10, NS-DL-16, NS-DL-18, NS-FR-02..05, NS-RES-09, NS-RES-14.
+With node-to-node sync the files come from peers as long as there is one, and what is missing then
+from the hub. Each source goes on at the checkpoints of the one before. A peer's listing stands in
+for the hub's when the hub cannot be reached, and is the only one for an artifact that resolved to
+its own anchor: that one has no commit to list at, and the hub is never asked about it.
+
+Rules: NS-DL-02..05, NS-DL-10, NS-DL-16, NS-DL-18, NS-FR-02..05, NS-RES-09, NS-RES-14, NS-REQ-05,
+PS-CLI-02, PS-CLI-03.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from gpustack_delivery.decisions.authorization import Grant
@@ -26,11 +33,13 @@ from gpustack_delivery.errors import (
 )
 from gpustack_delivery.node.attempt import Attempt
 from gpustack_delivery.node.collector import Collector, Store
-from gpustack_delivery.node.configuration import Configuration
+from gpustack_delivery.node.configuration import Configuration, Route
 from gpustack_delivery.node.downloading import Target, resumable_bytes
 from gpustack_delivery.node.markers import Marker
 from gpustack_delivery.node.metrics import Metrics
 from gpustack_delivery.node.partials import Workspace
+from gpustack_delivery.node.peers.searching import Search
+from gpustack_delivery.node.peers.syncing import PeerSync
 from gpustack_delivery.ports import Clock, Hub
 from gpustack_delivery.vocabulary.manifest import Manifest
 from gpustack_delivery.vocabulary.node_store import ByteSource
@@ -40,13 +49,14 @@ _NEXT_SOURCE: Final = frozenset({Reason.ACCESS_DENIED, Reason.INVALID_REQUEST})
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What an attempt works with."""
+    """What an attempt works with; `peers` is None where node-to-node sync is off."""
 
     store: Store
     collector: Collector
     configuration: Configuration
     metrics: Metrics
     clock: Clock
+    peers: PeerSync | None = None
 
 
 def deliver(attempt: Attempt, around: Surroundings, changed: Callable[[], None]) -> None:
@@ -89,27 +99,55 @@ class _Delivery:
     def run(self, changed: Callable[[], None]) -> None:
         """List, reserve, download and publish."""
         around, attempt, digest = self.around, self.attempt, self.attempt.digest
-        if not self.grant.resolved.revision:
-            raise AttemptFault(Reason.SOURCE_UNAVAILABLE, f"no node holds {digest}")
-        route = around.configuration.route()
-        try:
-            hub = route.hub(self.grant.source.hub)
-        except ConfigurationFault as fault:
-            message = str(fault)
-            raise AttemptFault(Reason.INVALID_REQUEST, message, detail=fault.detail) from fault
-        manifest = self._list(hub)
+        route, search = around.configuration.route(), self._search()
+        hub = self._hub(route)
+        if search is not None and hub is not None:
+            search.next_peer(wait=True)  # first of all: another node may be about to have it
+        manifest = self._manifest(hub, search)
         targets = self._targets(hub, manifest)
         attempt.listed(manifest.size_bytes, resumable_bytes(targets, self.workspace.state))
         changed()
         around.collector.reserve(digest, manifest.size_bytes, attempt.held_bytes)
-        route.fetch(
-            targets,
-            self.workspace.state,
-            credential=lambda: attempt.credential(self.grant),
-            cancellation=attempt.cancellation,
-            received=self._received,
-        )
+        if search is None or not self._fetched_from_peers(search, manifest, targets, hub):
+            if hub is None:
+                raise self._nobody()
+            self._fetch_from_hub(route, targets)
         around.store.trees.publish(self.workspace.path, manifest, self._marker(manifest))
+
+    def _search(self) -> Search | None:
+        """Return a search for peers, None while nothing may come from them."""
+        peers, spec = self.around.peers, self.around.configuration.spec
+        if peers is None or spec is None or spec.peer_sync_enabled is False:
+            return None
+        return peers.search(self.attempt.digest, self.attempt.cancellation)
+
+    def _hub(self, route: Route) -> Hub | None:
+        """Return the artifact's hub; None for an artifact that resolved to its own anchor."""
+        if not self.grant.resolved.revision:
+            return None
+        try:
+            return route.hub(self.grant.source.hub)
+        except ConfigurationFault as fault:
+            message = str(fault)
+            raise AttemptFault(Reason.INVALID_REQUEST, message, detail=fault.detail) from fault
+
+    def _manifest(self, hub: Hub | None, search: Search | None) -> Manifest:
+        """Return the listing of the hub, or of a peer where the hub has none or is away."""
+        away = self._nobody()
+        if hub is not None:
+            try:
+                return self._list(hub)
+            except AttemptFault as fault:
+                if fault.reason is not Reason.SOURCE_UNAVAILABLE:
+                    raise
+                away = fault
+        manifest = None if search is None else search.listing()
+        if manifest is None:
+            raise away
+        return manifest
+
+    def _nobody(self) -> AttemptFault:
+        return AttemptFault(Reason.SOURCE_UNAVAILABLE, f"no node holds {self.attempt.digest}")
 
     def _list(self, hub: Hub) -> Manifest:
         """List the files at the resolved commit and bind them to the digest."""
@@ -129,17 +167,69 @@ class _Delivery:
             )
         return manifest
 
-    def _targets(self, hub: Hub, manifest: Manifest) -> tuple[Target, ...]:
+    def _targets(self, hub: Hub | None, manifest: Manifest) -> tuple[Target, ...]:
+        """Return what is to be there in the end, with the hub's URLs if there is a hub."""
         repository, commit = self.grant.source.repository, self.grant.resolved.revision
         tree = self.workspace.tree
         return tuple(
-            Target(entry, hub.file_url(repository, commit, entry.path), tree / entry.path)
+            Target(
+                entry,
+                "" if hub is None else hub.file_url(repository, commit, entry.path),
+                tree / entry.path,
+            )
             for entry in manifest.entries
         )
 
-    def _received(self, size_bytes: int) -> None:
-        self.attempt.received(ByteSource.HUB, size_bytes)
-        self.around.metrics.received(ByteSource.HUB, size_bytes)
+    def _fetched_from_peers(
+        self, search: Search, manifest: Manifest, targets: Sequence[Target], hub: Hub | None
+    ) -> bool:
+        """Download from one peer after the other; say whether everything came."""
+        search.begun()
+        while (peer := search.next_peer(wait=hub is not None)) is not None:
+            fetch = partial(search.fetch, peer, manifest, self.workspace)
+            try:
+                self._fetch(ByteSource.PEER, targets, fetch)
+                return True
+            except AttemptFault as fault:
+                search.failed(peer, fault)
+        return False
+
+    def _fetch_from_hub(self, route: Route, targets: Sequence[Target]) -> None:
+        def fetch(received: Callable[[int], None]) -> None:
+            route.fetch(
+                targets,
+                self.workspace.state,
+                credential=lambda: self.attempt.credential(self.grant),
+                cancellation=self.attempt.cancellation,
+                received=received,
+            )
+
+        self._fetch(ByteSource.HUB, targets, fetch)
+
+    def _fetch(
+        self,
+        source: ByteSource,
+        targets: Sequence[Target],
+        fetch: Callable[[Callable[[int], None]], None],
+    ) -> None:
+        """Download from one source, and leave the attempt's figures as the checkpoints have them.
+
+        A file may have begun at an earlier source, whose bytes are not proven before its end. When
+        such a file turns out wrong, it starts over, and only then is its last source blamed.
+        """
+        mixed = self.around.peers is not None and self.attempt.held_bytes() > 0
+        try:
+            fetch(partial(self._received, source))
+        except AttemptFault as fault:
+            held = resumable_bytes(targets, self.workspace.state)
+            self.attempt.corrected(source, held)
+            if not (mixed and fault.reason is Reason.INTEGRITY_MISMATCH):
+                raise
+            fetch(partial(self._received, source))
+
+    def _received(self, source: ByteSource, size_bytes: int) -> None:
+        self.attempt.received(source, size_bytes)
+        self.around.metrics.received(source, size_bytes)
 
     def _marker(self, manifest: Manifest) -> Marker:
         return Marker(

@@ -31,6 +31,8 @@ from gpustack_delivery.node.ledger import Ledger
 from gpustack_delivery.node.metrics import Metrics
 from gpustack_delivery.node.mounting import Mounting, Reception
 from gpustack_delivery.node.partials import Partials
+from gpustack_delivery.node.peers.options import OFF, PeerOptions
+from gpustack_delivery.node.peers.syncing import PeerSync
 from gpustack_delivery.node.references import References
 from gpustack_delivery.node.reporter import Reporter, Sources, World
 from gpustack_delivery.node.routes import Router
@@ -55,7 +57,7 @@ class PluginOptions:
         secure_port: the HTTPS port of metrics and health; 0 takes a free one.
         namespace: the operator's namespace, where CA ConfigMaps live.
         host: the address the HTTPS port listens on.
-        peer_sync_port: 0; this version serves no peers.
+        peer_sync: node-to-node sync; off unless it has a port.
 
     Raises:
         ConfigurationFault: a value cannot be used; the message names it.
@@ -68,7 +70,7 @@ class PluginOptions:
     secure_port: int
     namespace: str
     host: str = "127.0.0.1"
-    peer_sync_port: int = 0
+    peer_sync: PeerOptions = OFF
 
     def __post_init__(self) -> None:
         if not self.node_name:
@@ -84,8 +86,6 @@ class PluginOptions:
                 raise ConfigurationFault(f"{flag} must be an absolute path: {str(path)!r}")
         if not 0 <= self.secure_port <= 65535:
             raise ConfigurationFault(f"--secure-port must be 0 to 65535: {self.secure_port}")
-        if self.peer_sync_port:
-            raise ConfigurationFault("--peer-sync-port must be 0: this version serves no peers")
         if self.cache_root == Path(self.cache_root.anchor):
             raise ConfigurationFault("--cache-root must not be the root of the filesystem")
 
@@ -135,8 +135,14 @@ class Plugin:
         self._collector = Collector(
             self._store, self._configuration, (clock, disk, world.mounts), self._metrics
         )
+        self._peers: PeerSync | None = None
+        if options.peer_sync.port:
+            place = (options.node_name, options.namespace)
+            self._peers = PeerSync(
+                options.peer_sync, place, self._store.trees, limits, (world.kube, clock, disk)
+            )
         around = Surroundings(
-            self._store, self._collector, self._configuration, self._metrics, clock
+            self._store, self._collector, self._configuration, self._metrics, clock, self._peers
         )
         self._attempts = Attempts(around, self._reporter.changed)
         reception = Reception(
@@ -168,6 +174,8 @@ class Plugin:
             self._recover()
             self._socket.start()
             self._listen()
+            if self._peers is not None:
+                self._peers.start()
             self._artifacts.start()
             self._attempts.start()
             sources = Sources(
@@ -187,6 +195,8 @@ class Plugin:
         self._endpoints.stop()
         self._artifacts.stop()
         self._attempts.stop()
+        if self._peers is not None:
+            self._peers.stop()
         self._reporter.stop()
         self._configuration.close()
         self._store.root.close()

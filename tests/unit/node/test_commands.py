@@ -32,7 +32,7 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
     assert options.kubelet_dir == Path("/var/lib/kubelet")
     assert options.cache_root == Path("/var/lib/gpustack/models")
     assert options.csi_socket == Path("/var/lib/kubelet/plugins/model.csi.gpustack.ai/csi.sock")
-    assert (options.secure_port, options.peer_sync_port) == (32444, 0)
+    assert (options.secure_port, options.peer_sync.port) == (32444, 0)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
         (["--secure-port", "x"], "--secure-port"),
         (["--secure-port", "65536"], "--secure-port"),
         (["--secure-port", "-1"], "--secure-port"),
-        (["--peer-sync-port", "1"], "--peer-sync-port"),
+        (["--peer-sync-port", "1"], "--peer-sync-service-account"),
         (["--peer-sync-port", "70000"], "--peer-sync-port"),
         (["--peer-sync-auth", "mtls"], "--peer-sync-auth"),
         (["--peer-sync-max-serving-streams", "0"], "--peer-sync-max-serving-streams"),
