@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from emulator.access.security import Security, SecurityOptions
-from emulator.admission import Chain, NodeRestriction, Webhooks
+from emulator.admission import Chain, NodeRestriction, Policies, Webhooks
 from emulator.aggregation import Aggregation
 from emulator.aggregation.front_proxy import FrontProxy
 from emulator.api import Api
@@ -52,12 +52,14 @@ class ControlPlane:
         self._nodes = nodes
         self.authority = Authority("emulated-kubernetes")
         patcher, self.webhooks, restriction = FieldPatcher(), Webhooks(), NodeRestriction()
-        admission = Chain(restriction, self.webhooks)
+        policies = Policies()
+        admission = Chain(restriction, policies, self.webhooks)
         options = SecurityOptions(kubernetes=kubernetes)
         self.security = Security(clock, patcher, options, admission)
         steps = Steps(self.security.authorizer, admission, patcher)
         self.api = Api(clock, steps, root_ca=self.authority.certificate_pem)
         self.webhooks.bind(self.api.store, self.api)
+        policies.bind(self.api.store, self.api)
         restriction.bind(self.api.store)
         self.security.install(self.api)
         proxy = FrontProxy(self.security.features, self.authority.certificate_pem)

@@ -27,6 +27,7 @@ LIST_KEYS: dict[str, tuple[str, ...]] = {
     "schedulingGates": ("name",),
     "secrets": ("name",),
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "variables": ("name",),
     "volumeDevices": ("devicePath",),
     "volumeMounts": ("mountPath",),
     "volumes": ("name",),
@@ -39,14 +40,16 @@ _PORT_KEYS: dict[str, tuple[str, ...]] = {
     "spec": ("port", "protocol"),  # of a Service
 }
 KEY_DEFAULTS: dict[str, str] = {"protocol": "TCP"}
-SET_LISTS = frozenset({"finalizers", "podCIDRs", "volumeLifecycleModes"})
+SET_LISTS = frozenset({"finalizers", "podCIDRs", "validationActions", "volumeLifecycleModes"})
 LEAVES = frozenset(
     {
         "configMapKeyRef",
         "fieldRef",
         "imagePullSecrets",
         "involvedObject",
+        "matchConstraints",
         "matchLabels",
+        "matchResources",
         "namespaceSelector",
         "nodePublishSecretRef",
         "nodeSelector",
@@ -65,6 +68,7 @@ LEAVES = frozenset(
         "selector",
         "target",
         "targetRef",
+        "variables",
     }
 )
 """Maps that merge as one value, alone or as items: references, selectors, keys of others."""
@@ -157,6 +161,8 @@ EMPTY: dict[str, Json] = {
     "SubjectAccessReview": {"spec": {}, "status": {"allowed": False}},
     "SelfSubjectAccessReview": {"spec": {}, "status": {"allowed": False}},
     "LocalSubjectAccessReview": {"spec": {}, "status": {"allowed": False}},
+    "ValidatingAdmissionPolicy": {"spec": {}, "status": {}},
+    "ValidatingAdmissionPolicyBinding": {"spec": {}},
 }
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from emulator.access import Security, SecurityOptions
-from emulator.admission import Chain, NodeRestriction, Webhooks
+from emulator.admission import Chain, NodeRestriction, Policies, Webhooks
 from emulator.api import Api, Steps
 from emulator.api_server import ApiServer, Doors
 from emulator.contracts import Caller, Clock
@@ -166,12 +166,13 @@ def secured(
 ) -> Iterator[SecuredSession]:
     """Open a session with access control on a fresh server with the recordings' CRD."""
     clock, patcher = clock or SteppingClock(), FieldPatcher()
-    webhooks, restriction = Webhooks(), NodeRestriction()
-    admission = Chain(restriction, webhooks)
+    webhooks, restriction, policies = Webhooks(), NodeRestriction(), Policies()
+    admission = Chain(restriction, policies, webhooks)
     security = Security(clock, patcher, SecurityOptions(VERSION), admission)
     api = Api(clock, Steps(security.authorizer, admission, patcher))
     try:
         webhooks.bind(api.store, api)
+        policies.bind(api.store, api)
         restriction.bind(api.store)
         security.install(api)
         discovery = Discovery(api, ServerInfo(VERSION, ADDRESS), security.signer)
