@@ -21,6 +21,10 @@ COMMANDS: Final = {
         "gpustack_delivery.node.registrar_command",
         "register the node plugin with kubelet",
     ),
+    "verify": (
+        "gpustack_delivery.node.verify_command",
+        "hash published trees again and name every file that is wrong",
+    ),
     "worker": ("gpustack_delivery.worker.command", "run the controllers and webhooks"),
     "manifest": (
         "gpustack_delivery.worker.manifest_command",

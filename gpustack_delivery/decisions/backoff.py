@@ -42,5 +42,10 @@ def setback(reason: Reason, earlier_failures: int, now: float) -> Setback:
 
 
 def holds_back(reason: Reason | None, retry_at: float, now: float) -> bool:
-    """Say whether a recorded failure still refuses a new attempt."""
-    return reason is not None and reason not in FREE_OF_BACKOFF and now < retry_at
+    """Say whether a recorded failure still refuses a new attempt.
+
+    A time further off than any backoff lasts is a damaged record's, or was written before the clock
+    was set back; it refuses nothing.
+    """
+    counts = reason is not None and reason not in FREE_OF_BACKOFF
+    return counts and now < retry_at <= now + LONGEST_SECONDS + FIRST_SECONDS

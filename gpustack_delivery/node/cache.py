@@ -52,12 +52,13 @@ class CacheRoot:
             untouched.
         """
         try:
-            self._check()
+            self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._take()
-            for directory in (self.published, self.partial, self.trash):
-                directory.mkdir(mode=0o755, exist_ok=True)
-            for directory in (self.references, self.digests):
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check()
+            self._lay_out()
+        except ConfigurationFault:
+            self.close()
+            raise
         except (OSError, HostFault) as error:
             self.close()
             reason = getattr(error, "strerror", None) or error
@@ -72,7 +73,6 @@ class CacheRoot:
             self._lock = None
 
     def _check(self) -> None:
-        self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
         layout = self.path / "layout"
         if layout.is_file():
             if layout.read_bytes() != LAYOUT:
@@ -89,12 +89,23 @@ class CacheRoot:
             )
         write_durably(layout, LAYOUT, self._disk, mode=0o644)
 
+    def _lay_out(self) -> None:
+        """Make every directory to last, and remove records that a kill left half written."""
+        for directory in (self.published, self.partial, self.trash):
+            directory.mkdir(mode=0o755, exist_ok=True)
+        for directory in (self.references, self.digests):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for scratch in directory.glob("*.tmp"):
+                scratch.unlink()
+        for directory in (self.references.parent, self.path):
+            self._disk.sync_directory(directory)
+
     def _take(self) -> None:
-        self._lock = os.open(self.path / "layout", os.O_RDONLY | os.O_CLOEXEC)
+        # The root itself carries the lock: it is there before the first start has written anything.
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.close()
             raise ConfigurationFault(
                 f"the cache root {self.path} is in use by another model manager"
             ) from None

@@ -25,6 +25,7 @@ from gpustack_delivery.vocabulary.resources import Json
 from gpustack_delivery.vocabulary.wire import format_micro_time, optional_time, present
 
 ASKED_STEP_SECONDS: Final = 600.0
+_LAST_ATTEMPT: Final = 1 << 53
 _log = logging.getLogger(__name__)
 
 
@@ -52,9 +53,11 @@ class Memory:
         Raises:
             TypeError, ValueError: it is damaged.
         """
-        reason = wire.get("reason")
+        reason, last_attempt = wire.get("reason"), int(wire.get("lastAttempt", 0))
+        if not 0 <= last_attempt <= _LAST_ATTEMPT:
+            raise ValueError("no node makes that many attempts")
         return cls(
-            last_attempt=int(wire.get("lastAttempt", 0)),
+            last_attempt=last_attempt,
             used_at=optional_time(wire.get("lastUsedTime")),
             asked_at=optional_time(wire.get("lastAskedTime")),
             failures=int(wire.get("failures", 0)),

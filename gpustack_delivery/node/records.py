@@ -49,7 +49,7 @@ def read_record(path: Path) -> Json | None:
         record = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _log.warning("record ignored: path=%s error=%s", path, error)
         return None
     if not isinstance(record, dict):

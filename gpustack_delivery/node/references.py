@@ -103,6 +103,8 @@ class References:
         """
         recorded = {}
         for path in sorted(self._root.references.glob("*.json")):
+            if path.is_dir():  # nobody's record, and it is in nobody's way
+                continue
             reference = _read(path)
             if reference is None or path != self._path(reference.target):
                 remove_record(path, self._disk)

@@ -174,7 +174,9 @@ class Trees:
 
     def _sound_tree(self, digest: str) -> Path | None:
         """Return the published tree if it is whole; set a damaged one aside."""
-        if not self.has(digest):
+        with self._lock:
+            marker = self._markers.get(digest)
+        if marker is None:
             return None
         directory = self._root.published / hex_of(digest)
         damage = self._damage(digest, directory)
@@ -182,7 +184,7 @@ class Trees:
             return directory / "tree"
         _log.error("published tree is damaged, delivering again: digest=%s %s", digest, damage)
         with self._lock:
-            if digest in self._markers:
+            if self._markers.get(digest) is marker:  # and not its successor, published meanwhile
                 self._move_out(digest)
         return None
 

@@ -2,9 +2,10 @@
 
 Both are written only after the content they speak of has been synced, so they never run ahead of
 it, and both may be missing, torn or wrong without harm: what cannot be believed is downloaded
-again. What is not believed is withdrawn before its file starts over (`withdraw`): a file that is
-being written again soon has its full size, and a note about the bytes that stood there before
-would then look true. `<state>/<sha256 of the path>.json` is a begun file's checkpoint, replaced in one step;
+again. What is not believed is withdrawn before its file starts over: a file that is written again
+soon has its full size, and a note about the bytes that stood there before would then look true.
+
+`<state>/<sha256 of the path>.json` is a begun file's checkpoint, replaced in one step;
 `<state>/finished` has a line for each file that is whole and verified.
 
 The engine owns the directory; publication deletes it. Rules: NS-DL-18.

@@ -44,6 +44,13 @@ def test_nobodys_failure_does_not_hold_back(reason: Reason) -> None:
     assert not holds_back(reason, 2000.0, 1000.0)
 
 
+def test_a_time_that_no_backoff_reaches_holds_nothing_back() -> None:
+    """A damaged record, or a clock that was set back, blocks no digest for a year."""
+    longest = setback(Reason.SOURCE_UNAVAILABLE, 20, now=1000.0).retry_at
+    assert holds_back(Reason.SOURCE_UNAVAILABLE, longest, 1000.0)
+    assert not holds_back(Reason.SOURCE_UNAVAILABLE, longest, 1000.0 - 86400)
+
+
 def test_a_digest_without_a_failure_is_free() -> None:
     """No reason on record, nothing to wait for."""
     assert not holds_back(None, 5000.0, 0.0)
