@@ -250,6 +250,29 @@ class Cluster:
         del self._users[fresh]
         fresh.replace(kubeconfig)
 
+    def account_token(
+        self,
+        account: tuple[str, str],
+        *,
+        pod: str = "",
+        audiences: tuple[str, ...] = (),
+        seconds: int = 3600,
+    ) -> str:
+        """Return a token of a service account, as kubelet has one made for a projected volume.
+
+        Args:
+            account: namespace and name.
+            pod: the name of a Pod of that namespace that the token is bound to.
+            audiences: whom it is for, the API server unless given.
+
+        Raises:
+            LookupError: the account or the Pod does not exist.
+        """
+        namespace, name = account
+        return self._plane.security.account_token(
+            namespace, name, pod=pod, audiences=audiences, seconds=seconds
+        )
+
     def settle(self, patience_seconds: float = 30.0) -> bool:
         """Return when nothing is in flight and nothing changes any more.
 

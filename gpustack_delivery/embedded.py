@@ -21,6 +21,8 @@ from emulator.contracts import DeleteOptions
 from emulator.node import Node
 from gpustack_delivery.adapters.kube import connect
 from gpustack_delivery.errors import ConfigurationFault, HostFault
+from gpustack_delivery.node.peers.options import OFF, PeerOptions
+from gpustack_delivery.node.peers.tokens import AUDIENCE
 from gpustack_delivery.node.plugin import Plugin, PluginOptions, World
 from gpustack_delivery.node.registrar import Registrar
 from gpustack_delivery.ports import Disk, Kube, Mounts
@@ -32,6 +34,7 @@ CHART: Final = Path(__file__).parents[1] / "chart"
 RELEASE: Final = "gpustack-delivery"
 WORKER_ACCOUNT: Final = f"{RELEASE}-worker"
 PLUGIN_ACCOUNT: Final = f"{RELEASE}-model-manager"
+_YEAR_SECONDS: Final = 365 * 24 * 3600
 
 
 def host_fault(error: OSError) -> HostFault:
@@ -69,7 +72,8 @@ class Embedded:
         cluster: a started cluster; made with `translate=host_fault`, so that its disks fail as ours
             do.
         namespace: the operator's namespace.
-        values: the chart's values, on top of its defaults.
+        values: the chart's values, on top of its defaults. Node-to-node sync is off unless they name
+            a port for it: several clusters live on one machine, and each needs a port of its own.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Embedded:
         self._cluster = cluster
         self.namespace = namespace
         self._values = dict(values or {})
+        self._values["modelManager"] = {"port": 0, **self._values.get("modelManager", {})}
         self._objects: list[Json] = []
         self._worker: Worker | None = None
         self._plugins: list[EmbeddedPlugin] = []
@@ -139,6 +144,7 @@ class Embedded:
             csi_socket=node.csi_socket,
             secure_port=0,
             namespace=self.namespace,
+            peer_sync=self._peer_sync(node, pod),
         )
         kube = connect(str(kubeconfig))
         plugin = Plugin(options, _world(self._cluster, kube, node))
@@ -160,6 +166,38 @@ class Embedded:
 
     def _account(self, name: str) -> str:
         return f"system:serviceaccount:{self.namespace}:{name}"
+
+    def _peer_sync(self, node: Node, pod: Json) -> PeerOptions:
+        """Return what the rendered DaemonSet says of peers, with the address of the Pod itself."""
+        chosen = self._values["modelManager"]
+        if not chosen["port"]:
+            return OFF
+        self._cluster.settle()  # the Pod has its address when it runs
+        pod = self._cluster.client.get(
+            "v1", "Pod", pod["metadata"]["name"], namespace=self.namespace
+        )
+        limits = chosen.get("peerSync", {})
+        return PeerOptions(
+            port=chosen["port"],
+            service_account=PLUGIN_ACCOUNT,
+            token_file=self._peer_token(node, pod),
+            host=pod["status"]["podIP"],
+            max_serving_streams=limits.get("maxServingStreams", OFF.max_serving_streams),
+            streams_per_source=limits.get("streamsPerSource", OFF.streams_per_source),
+        )
+
+    def _peer_token(self, node: Node, pod: Json) -> Path:
+        """Write what kubelet would project into the Pod; nobody renews it, so it lives long."""
+        token = self._cluster.account_token(
+            (self.namespace, PLUGIN_ACCOUNT),
+            pod=pod["metadata"]["name"],
+            audiences=(AUDIENCE,),
+            seconds=_YEAR_SECONDS,
+        )
+        file = self._cluster.folder / f"peer-token-{node.name}"
+        file.touch(mode=0o600)
+        file.write_text(token, encoding="utf-8")
+        return file
 
     def _plugin_pod(self, node: Node) -> Json:
         """Create the Pod that the DaemonSet's controller would, in place of an earlier one."""

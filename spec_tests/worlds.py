@@ -24,7 +24,7 @@ class Shape:
     """How a world is built.
 
     `worker` starts the implementation's worker; without it the suite stands in. `plugins` starts a
-    plugin on every node.
+    plugin on every node. `peer_port` is where plugins serve each other, 0 for no node-to-node sync.
     """
 
     nodes: tuple[str, ...] = ("node-a",)
@@ -32,6 +32,8 @@ class Shape:
     plugins: bool = True
     kubernetes: str = "1.30"
     kernel_mounts: bool = False
+    peer_port: int = 0
+    peer_streams: int = 8
 
 
 class Log(Protocol):
