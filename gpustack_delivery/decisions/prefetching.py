@@ -234,7 +234,8 @@ class _Pods:
         if not ended:
             return 0.0
         last = ended[-1]
-        return (last.finished_at or self._now) + pause(last.attempt) - self._now
+        ended_at = self._now if last.finished_at is None else last.finished_at
+        return ended_at + pause(last.attempt) - self._now
 
     def _retry_left(self, node: str) -> float:
         """Return how long a failed node itself waits before it would try again."""
