@@ -11,42 +11,57 @@ from typing import Any
 import pytest
 
 from emulator.clock import SystemClock
-from spec_tests.plugin import ABOUT
+from spec_tests.plugin import ABOUT, MANIFEST
 from spec_tests.report.writer import About
 from spec_tests.scenario import World
-from spec_tests.targets import Implementation
+from spec_tests.targets import Implementation, Unsupported
 from spec_tests.targets.in_process import InProcess
+from spec_tests.targets.manifest import Manifest
+from spec_tests.targets.processes import Processes
 from spec_tests.worlds import Shape
+
+Target = InProcess | Processes
 
 
 @pytest.fixture(scope="session")
-def target(pytestconfig: pytest.Config, implementation: Implementation) -> InProcess:
-    """Give the chosen target, holding the implementation that conftest.py hands over."""
-    pytestconfig.stash[ABOUT] = About(
-        kind=InProcess.kind,
-        name=implementation.name,
-        version=implementation.version,
-        features=implementation.features,
-        command=shlex.join(["python", "-m", "pytest", *sys.argv[1:]]),
-        date=SystemClock().now(),
-    )
+def target(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Target:
+    """Give the chosen target: what conftest.py hands over as threads, or a manifest's programs."""
+    manifest = pytestconfig.stash.get(MANIFEST, None)
+    if manifest is not None:
+        _announce(pytestconfig, Processes.kind, manifest.title, manifest)
+        return Processes(manifest, pytestconfig.getoption("--real-seconds"))
+    implementation = request.getfixturevalue("implementation")
+    _announce(pytestconfig, InProcess.kind, implementation.name, implementation)
     return InProcess(implementation)
 
 
+def _announce(
+    config: pytest.Config, kind: str, name: str, tested: Implementation | Manifest
+) -> None:
+    """Tell the report who is under test."""
+    config.stash[ABOUT] = About(
+        kind=kind,
+        name=name,
+        version=tested.version,
+        features=tested.features,
+        command=shlex.join(["python", "-m", "pytest", *sys.argv[1:]]),
+        date=SystemClock().now(),
+    )
+
+
 @pytest.fixture(autouse=True)
-def _features(request: pytest.FixtureRequest, target: InProcess) -> None:
+def _features(request: pytest.FixtureRequest, target: Target) -> None:
     """Leave out, as unsupported, a test of a feature that the implementation does not declare."""
     for mark in request.node.iter_markers("feature"):
         for name in mark.args:
-            if name not in target.implementation.features:
-                request.node.user_properties.append(("unsupported", f"feature {name}"))
-                pytest.skip(f"unsupported: {name}")
+            if name not in target.features:
+                raise Unsupported(f"feature {name}")
 
 
 class Builder:
     """Builds worlds of any shape for one test."""
 
-    def __init__(self, target: InProcess, stack: ExitStack) -> None:
+    def __init__(self, target: Target, stack: ExitStack) -> None:
         """Build on a target; the stack takes down what was built."""
         self._target = target
         self._stack = stack
@@ -64,7 +79,7 @@ class Builder:
 
 
 @pytest.fixture
-def worlds(target: InProcess) -> Iterator[Builder]:
+def worlds(target: Target) -> Iterator[Builder]:
     """Build worlds of any shape, all taken down when the test ends."""
     with ExitStack() as stack:
         yield Builder(target, stack)

@@ -8,7 +8,7 @@ names one.
 - `@pytest.mark.needs("kubectl")` is not run where kubectl is missing, and the summary says so by
 name.
 - `@pytest.mark.feature("peer-sync")` is `unsupported` for an implementation that does not declare
-the feature.
+the feature, and so is a test whose condition a target cannot make.
 
 After a complete run (every rule outside pending.txt was cited) it writes the report to
 `build/spec-report/<target>/`. The run fails when a rule failed, when the suite broke, when a
@@ -28,11 +28,15 @@ from spec_tests.needs import PROBES, missing
 from spec_tests.registry import CatalogueError, Registry, load
 from spec_tests.report.verdicts import Outcome, Run, TestResult, Verdict, judge
 from spec_tests.report.writer import About, write
-from spec_tests.targets import KINDS
+from spec_tests.targets import KINDS, Unsupported
+from spec_tests.targets.manifest import Manifest, ManifestError
+from spec_tests.targets.manifest import load as load_manifest
 
 REGISTRY: Final = pytest.StashKey[Registry]()
 ABOUT: Final = pytest.StashKey[About]()
 """Who is under test; the `target` fixture fills it in."""
+MANIFEST: Final = pytest.StashKey[Manifest]()
+"""What the `processes` target starts."""
 
 _SUITE: Final = Path(__file__).resolve().parent
 
@@ -42,6 +46,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("specification")
     group.addoption(
         "--target", choices=KINDS, default="in-process", help="what the specification runs against"
+    )
+    group.addoption(
+        "--manifest", type=Path, metavar="FILE", help="TOML: what --target processes starts"
+    )
+    group.addoption(
+        "--real-seconds",
+        type=float,
+        default=10.0,
+        metavar="N",
+        help="how long a test may wait at once where time is real (default: 10)",
     )
     group.addoption(
         "--expected-failures",
@@ -63,7 +77,25 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "feature(*names): features an implementation must declare for this test"
     )
     config.stash[REGISTRY] = load(_SUITE)
+    if config.getoption("--target") == "processes":
+        config.stash[MANIFEST] = _manifest(config)
     config.pluginmanager.register(_Results(config), "specification-results")
+
+
+def _manifest(config: pytest.Config) -> Manifest:
+    """Return the manifest of the command line, and take up its list of expected failures."""
+    file: Path | None = config.getoption("--manifest")
+    if file is None:
+        raise pytest.UsageError("--target processes needs --manifest FILE: docs/conformance.md")
+    if missing(("kernel-mounts",)):
+        raise pytest.UsageError("--target processes mounts for real: run it as root, on Linux")
+    try:
+        manifest = load_manifest(file)
+    except ManifestError as error:
+        raise pytest.UsageError(str(error)) from error
+    if config.getoption("--expected-failures") is None:
+        config.option.expected_failures = manifest.expected_failures
+    return manifest
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -110,7 +142,11 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the broken sentences and the world's state to a red report, and say whose fault it is."""
     report = yield
-    if call.excinfo is None or not report.failed:
+    if call.excinfo is None or not (report.failed or hasattr(report, "wasxfail")):
+        return report
+    if issubclass(call.excinfo.type, Unsupported):
+        return _unsupported(report, str(call.excinfo.value))
+    if not report.failed:
         return report
     registry = item.config.stash[REGISTRY]
     for identifier in _names(item, "rule"):
@@ -122,6 +158,17 @@ def pytest_runtest_makereport(
     said = issubclass(call.excinfo.type, (AssertionError, pytest.fail.Exception))
     kind = Outcome.FAILED if said else Outcome.SUITE_ERROR
     report.user_properties = [*report.user_properties, ("kind", kind.value)]
+    return report
+
+
+def _unsupported(report: pytest.TestReport, reason: str) -> pytest.TestReport:
+    """Turn a report into that of a test that was left out, and says why."""
+    file, line, _ = report.location
+    report.outcome = "skipped"
+    report.longrepr = (file, (line or 0) + 1, f"unsupported: {reason}")
+    report.user_properties = [*report.user_properties, ("unsupported", reason)]
+    if hasattr(report, "wasxfail"):
+        del report.wasxfail
     return report
 
 

@@ -13,8 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-KINDS: Final = ("in-process",)
+KINDS: Final = ("in-process", "processes")
 """The names that `--target` accepts."""
+
+
+class Unsupported(Exception):
+    """A target cannot make a condition, or the implementation lacks what a test asks for.
+
+    It ends the test with the outcome `unsupported`, and its text is the reason in the report.
+    """
 
 
 class RunningPlugin(Protocol):

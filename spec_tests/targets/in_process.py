@@ -2,16 +2,17 @@
 
 Between them runs what runs in production: HTTP and TLS to the API server and its webhooks, gRPC on
 unix sockets, HTTP to the hub. What is missing is a process of their own, so a kill is played (see
-`nodes.Node.kill_plugin`).
+`_Seat.kill_plugin`).
 """
 
 from __future__ import annotations
 
-import base64
 import logging
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 from emulator.clock import ManualClock
 from emulator.cluster import Cluster
@@ -20,10 +21,8 @@ from spec_tests import oracle
 from spec_tests.observe import LogTail
 from spec_tests.scenario import World
 from spec_tests.targets import Implementation, Installation, RunningPlugin
-from spec_tests.worlds import Shape
-
-_SETTINGS: Final = "gpustack-settings"
-_ENDPOINT: Final = "model-artifact-huggingface-endpoint"
+from spec_tests.targets.settings import point_at_hub
+from spec_tests.worlds import Log, Shape
 
 
 class _Seat:
@@ -32,7 +31,7 @@ class _Seat:
     def __init__(self, cluster: Cluster, installation: Installation, log: LogTail) -> None:
         self.cluster: Any = cluster
         self.clock: Any = cluster.clock
-        self.log = log
+        self.log: Log = log
         self.hub: Any = cluster.add_hub()
         self.plugin_user = ""
         self.worker_user = ""
@@ -46,6 +45,24 @@ class _Seat:
     def start_plugin(self, node: Any) -> RunningPlugin:
         """Start the plugin of an emulated node."""
         return self._installation.start_plugin(node)
+
+    def add_node(self, name: str) -> Any:
+        """Add a node."""
+        return self.cluster.add_node(name)
+
+    def kill_plugin(self, node: Any, plugin: RunningPlugin) -> None:
+        """End a plugin as SIGKILL does: what lay on disk at that instant is what there is.
+
+        Threads cannot be killed, so the cache is copied, the plugin is stopped, and the copy takes
+        the place of whatever the ending threads still wrote. Kill while the node is at rest: the
+        copy is no snapshot.
+        """
+        root: Path = node.cache_root
+        copy = root.with_name(root.name + ".killed")
+        shutil.copytree(root, copy, symlinks=True)
+        plugin.stop()
+        _remove(root)
+        copy.rename(root)
 
     def second_hub(self) -> HuggingFaceHub:
         """Add another hub on other ports, for what must not reach it."""
@@ -61,6 +78,7 @@ class InProcess:
     def __init__(self, implementation: Implementation) -> None:
         """Judge this implementation."""
         self.implementation = implementation
+        self.features = implementation.features
 
     @contextmanager
     def world(self, shape: Shape) -> Iterator[World]:
@@ -77,7 +95,11 @@ class InProcess:
             ) as cluster,
             ExitStack() as stack,
         ):
-            values = {"worker": {"enabled": shape.worker}}
+            peers = {"maxServingStreams": shape.peer_streams, "streamsPerSource": 4}
+            values = {
+                "worker": {"enabled": shape.worker},
+                "modelManager": {"port": shape.peer_port, "peerSync": peers},
+            }
             installation = implementation.on(cluster, values)
             stack.callback(installation.close)
             installation.install()
@@ -86,7 +108,7 @@ class InProcess:
             seat.plugin_user = f"{prefix}:{implementation.plugin_account}"
             seat.worker_user = f"{prefix}:{implementation.worker_account}"
             if shape.worker:
-                _set(cluster, {_ENDPOINT: seat.hub.url})
+                point_at_hub(cluster, seat.hub.url)
                 installation.start_worker()
             yield World(seat, shape)
 
@@ -105,15 +127,10 @@ def _listening() -> Iterator[LogTail]:
         root.removeHandler(tail)
 
 
-def _set(cluster: Cluster, settings: dict[str, str]) -> None:
-    """Write Settings before the worker starts, so that it never asks a hub out in the world."""
-    cluster.client.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": _SETTINGS, "namespace": oracle.OPERATOR_NAMESPACE},
-            "data": {
-                name: base64.b64encode(value.encode()).decode() for name, value in settings.items()
-            },
-        }
-    )
+def _remove(root: Path) -> None:
+    # Published directories are read-only; without write permission nobody but root could remove
+    # them.
+    for path in root.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o755)
+    shutil.rmtree(root)

@@ -1,0 +1,182 @@
+"""The manifest of an implementation: a TOML file that says how its programs are started.
+
+docs/conformance.md is its description for strangers. Every word is checked before anything runs: a
+key that nobody reads, a placeholder that nobody fills, or a file that is not there is refused by
+name.
+
+Called by `processes` and, for the strict list, by `spec_tests.plugin`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+WORKER: Final = "worker"
+MODEL_MANAGER: Final = "model-manager"
+
+PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
+    WORKER: frozenset({"kubeconfig", "namespace", "webhook_port", "worker_url", "certificate_dir"}),
+    MODEL_MANAGER: frozenset(
+        {
+            "kubeconfig",
+            "namespace",
+            "node",
+            "node_address",
+            "kubelet_dir",
+            "cache_root",
+            "csi_socket",
+            "secure_port",
+            "peer_port",
+        }
+    ),
+}
+"""What is filled in between braces in the words of each command."""
+
+FEATURES: Final = frozenset(
+    {
+        "clock",
+        "peer-sync",
+        "modelscope",
+        "expected-digest",
+        "consumers",
+        "progress",
+        "public-api",
+    }
+)
+"""What an implementation may declare; a rule of anything else is `unsupported`."""
+
+_ACCOUNTS: Final = {f"{WORKER}-account", f"{MODEL_MANAGER}-account"}
+_KEYS: Final = (
+    {"name", "version", WORKER, MODEL_MANAGER, "objects", "features", "expected-failures"}
+    | {"environment"}
+    | _ACCOUNTS
+)
+_PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
+
+
+class ManifestError(ValueError):
+    """The manifest cannot be used; the message names the file, the key and what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """An implementation, as its author describes it.
+
+    Attributes:
+        name: shown in the report, and the release name of a chart among the objects.
+        version: shown in the report.
+        folder: where the manifest lies; relative paths begin here.
+        commands: the words of `worker` and `model-manager`, of whichever there are.
+        accounts: by the same names, the ServiceAccount each runs as; without one, the cluster's
+            administrator.
+        objects: patterns of YAML files, or folders that hold a Helm chart.
+        environment: added to the environment of every program.
+        expected_failures: the strict list, if there is one.
+    """
+
+    name: str
+    version: str
+    folder: Path
+    commands: Mapping[str, tuple[str, ...]]
+    accounts: Mapping[str, str] = field(default_factory=dict)
+    objects: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    expected_failures: Path | None = None
+
+    @property
+    def title(self) -> str:
+        """Return the name for the report; half an implementation says which half it is."""
+        if len(self.commands) == 2:
+            return self.name
+        return f"{self.name} (partial: {next(iter(self.commands))} only)"
+
+    def command(self, program: str, values: Mapping[str, str]) -> list[str]:
+        """Return the words of one program with everything filled in."""
+        first, *rest = self.commands[program]
+        if "/" in first:
+            first = str(self.folder / first)  # an absolute path stays what it is
+        return [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in (first, *rest)]
+
+
+def load(file: Path) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        ManifestError: it is unreadable, or says something that nobody would heed.
+    """
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ManifestError(f"{file}: {error}") from error
+    try:
+        return _manifest(file.resolve().parent, table)
+    except ManifestError as error:
+        raise ManifestError(f"{file}: {error}") from error
+
+
+def _manifest(folder: Path, table: Mapping[str, Any]) -> Manifest:
+    if unknown := sorted(table.keys() - _KEYS):
+        raise ManifestError(f"unknown key {unknown[0]!r}: known are {', '.join(sorted(_KEYS))}")
+    commands = {
+        program: _words(table, program) for program in (WORKER, MODEL_MANAGER) if program in table
+    }
+    if not commands:
+        raise ManifestError(f"give the command {WORKER!r}, or {MODEL_MANAGER!r}, or both")
+    for program, words in commands.items():
+        _check_placeholders(program, words)
+    features = _words(table, "features", may_be_empty=True)
+    if strange := sorted(set(features) - FEATURES):
+        raise ManifestError(f"unknown feature {strange[0]!r}: known are {sorted(FEATURES)}")
+    environment = table.get("environment", {})
+    if not isinstance(environment, dict) or not all(
+        isinstance(v, str) for v in environment.values()
+    ):
+        raise ManifestError("environment must be a table of texts")
+    expected = _text(table, "expected-failures", required=False)
+    return Manifest(
+        name=_text(table, "name"),
+        version=_text(table, "version"),
+        folder=folder,
+        commands=commands,
+        accounts={
+            program: _text(table, f"{program}-account")
+            for program in commands
+            if f"{program}-account" in table
+        },
+        objects=_words(table, "objects", may_be_empty=True),
+        features=features,
+        environment=environment,
+        expected_failures=folder / expected if expected else None,
+    )
+
+
+def _text(table: Mapping[str, Any], key: str, *, required: bool = True) -> str:
+    found = table.get(key, "")
+    if not isinstance(found, str) or (required and not found):
+        raise ManifestError(f"{key} must be a text that is not empty")
+    return found
+
+
+def _words(table: Mapping[str, Any], key: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
+    found = table.get(key, [])
+    fit = isinstance(found, list) and all(isinstance(word, str) and word for word in found)
+    if not fit or not (found or may_be_empty):
+        raise ManifestError(f"{key} must be a list of texts that are not empty")
+    return tuple(found)
+
+
+def _check_placeholders(program: str, words: tuple[str, ...]) -> None:
+    known = PLACEHOLDERS[program]
+    for word in words:
+        for name in _PLACEHOLDER.findall(word):
+            if name not in known:
+                raise ManifestError(
+                    f"{program}: nothing fills {{{name}}}: known are "
+                    + ", ".join(f"{{{each}}}" for each in sorted(known))
+                )

@@ -1,0 +1,88 @@
+"""The objects that a manifest names: read, filled in, and what of them the suite has to know.
+
+Webhooks and aggregated APIs lead to the worker. In worlds in which the suite stands in for the
+worker nobody would answer there, so those objects are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from emulator.chart import render
+from spec_tests.targets.manifest import Manifest, ManifestError
+
+Json = dict[str, Any]
+
+_OF_THE_WORKER: Final = frozenset(
+    {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "APIService"}
+)
+
+
+def read(
+    manifest: Manifest, *, namespace: str, kubernetes: str, values: Mapping[str, str]
+) -> list[Json]:
+    """Return every object, in the order of the manifest.
+
+    Args:
+        values: what stands for `{ca_bundle}` and the like in the text of the files.
+
+    Raises:
+        ManifestError: a pattern matches nothing.
+    """
+    found: list[Json] = []
+    for pattern in manifest.objects:
+        if (manifest.folder / pattern / "Chart.yaml").is_file():
+            found += render(
+                manifest.folder / pattern,
+                release=manifest.name,
+                namespace=namespace,
+                values={},
+                kubernetes=kubernetes,
+            )
+            continue
+        files = sorted(manifest.folder.glob(pattern))
+        if not files:
+            raise ManifestError(f"objects: {pattern} matches nothing in {manifest.folder}")
+        for file in files:
+            found += _documents(file, values)
+    return found
+
+
+def without_worker(objects: list[Json]) -> list[Json]:
+    """Return the objects of a world in which no worker runs."""
+    return [obj for obj in objects if obj["kind"] not in _OF_THE_WORKER]
+
+
+def services(objects: list[Json]) -> set[tuple[str, str]]:
+    """Return namespace and name of every Service that leads the API server to the worker."""
+    found: set[tuple[str, str]] = set()
+    for obj in objects:
+        if obj["kind"] == "APIService":
+            reached = [obj["spec"].get("service")]
+        else:
+            hooks = obj.get("webhooks") or ()
+            reached = [hook["clientConfig"].get("service") for hook in hooks]
+        found |= {(service["namespace"], service["name"]) for service in reached if service}
+    return found
+
+
+def pod_template(objects: list[Json], account: str) -> Json:
+    """Return the Pod that a DaemonSet of an account would make, or the least that there can be."""
+    for obj in objects:
+        if obj["kind"] == "DaemonSet":
+            template: Json = obj["spec"]["template"]
+            if template["spec"].get("serviceAccountName") == account:
+                return template
+    container = {"name": "main", "image": "model-manager"}
+    return {"metadata": {}, "spec": {"serviceAccountName": account, "containers": [container]}}
+
+
+def _documents(file: Path, values: Mapping[str, str]) -> Iterator[Json]:
+    text = file.read_text(encoding="utf-8")
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    yield from (document for document in yaml.safe_load_all(text) if document is not None)
