@@ -6,9 +6,11 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 # The unit and emulator tests share two workers, a file to a worker; the specification reports from one process.
 WORKERS ?= 2
+# What `make conformance` puts under test.
+MANIFEST ?= conformance/gpustack-delivery.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check unit emulator spec conformance bench soak docs stubs lock clean
+.PHONY: help setup demo test check unit emulator spec conformance mutants bench soak docs stubs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +42,12 @@ emulator: $(READY) ## the emulator against recorded exchanges and real clients
 
 spec: $(READY) ## the executable specification against our own package, with its report
 	$(PYTEST) spec_tests
+
+conformance: $(READY) ## the specification against the programs of a manifest (MANIFEST=, PYTEST_ARGS=); needs root
+	$(PYTEST) spec_tests --target processes --manifest $(MANIFEST) $(PYTEST_ARGS)
+
+mutants: $(READY) ## prove the specification: each broken version of ours is caught by the rule it breaks
+	$(BIN)/python -m tests.mutants
 
 bench: $(READY) ## delivery beside named peers, as ratios
 	$(BIN)/python -m tests.performance $(BENCH_ARGS)
