@@ -29,9 +29,23 @@ def _kernel_mounts() -> bool:
     return tried.returncode == 0
 
 
+@functools.cache
+def _helm_version() -> str:
+    """Return the major version of the Helm binary on PATH, "" when there is none."""
+    helm = shutil.which("helm")
+    if helm is None:
+        return ""
+    command = [helm, "version", "--short"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the same
+    return done.stdout.removeprefix("v").partition(".")[0]
+
+
 PROBES: Final[Mapping[str, Callable[[], bool]]] = {
     "kubectl": lambda: shutil.which("kubectl") is not None,
     "helm": lambda: find_spec("helm_python") is not None or shutil.which("helm") is not None,
+    "helm-library": lambda: find_spec("helm_python") is not None,
+    "helm-3": lambda: shutil.which("helm3") is not None or _helm_version() == "3",
+    "helm-4": lambda: shutil.which("helm4") is not None or _helm_version() == "4",
     "git": lambda: shutil.which("git") is not None and (_ROOT / ".git").exists(),
     "root": lambda: os.geteuid() == 0,
     "kernel-mounts": _kernel_mounts,
