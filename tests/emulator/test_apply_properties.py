@@ -94,7 +94,7 @@ def test_an_apply_gets_what_it_says(writes: list[Any], document: Json) -> None:
 @given(WRITES)
 @settings(max_examples=60, deadline=None)
 def test_everything_that_is_there_has_an_owner(writes: list[Any]) -> None:
-    """Every leaf of the object is owned by someone; a container that a write emptied need not be."""
+    """Every leaf is owned by someone; a container that a write emptied need not be."""
     applier = written(writes)
     assert applier.object is not None
     assume(applier.owned())  # who lost the last owner stays without any, until an apply comes

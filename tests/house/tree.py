@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ class Source:
         return self.module if is_package else self.module.rpartition(".")[0]
 
 
+@cache
 def parse(path: Path, root: Path = ROOT) -> Source:
     """Read one file under a root."""
     parts = list(path.relative_to(root).with_suffix("").parts)

@@ -185,13 +185,14 @@ more = pattern(CHECKPOINT * 8, 1)
 files = {"/a": content, "/b": more}
 with Origin(lambda seen, wire: wire.respond_range(seen, files[seen.target])) as origin:
     site = Site(Path(sys.argv[1]), origin.url)
+    site.fetch(site.target("b", more))
     try:
         site.fetch(site.target("b", more), site.target("a", content))
     except AttemptFault as fault:
         print(fault.reason.value, fault)
     else:
         print("it fitted")
-    print(site.resumable(site.target("b", more)) > 0)
+    print(site.resumable(site.target("b", more)) == len(more))
     site.close()
 """
 
