@@ -139,6 +139,29 @@ def test_expected_failures_are_strict(suite: pytest.Pytester) -> None:
     )
 
 
+@pytest.mark.parametrize("where", ["body", "fixture"])
+def test_what_a_target_cannot_make_is_unsupported(suite: pytest.Pytester, where: str) -> None:
+    """A condition that cannot be had leaves the rule unsupported, with the reason, and no red."""
+    raising = "raise Unsupported('no such disk')\n"
+    fixture = f"@pytest.fixture\ndef made(): {raising if where == 'fixture' else 'pass'}\n"
+    body = f"def test_all(made): {raising if where == 'body' else 'pass'}\n"
+    suite.makepyfile(
+        "from spec_tests.targets import Unsupported\nimport pytest\n" + fixture + ALL + body
+    )
+    assert run(suite).ret == pytest.ExitCode.OK
+    assert report(suite)["XX-ONE-01"] == "unsupported"
+    text = (suite.path / "build/spec-report/in-process/report.json").read_text()
+    assert '"reason": "no such disk"' in text
+
+
+def test_a_target_needs_its_manifest(suite: pytest.Pytester) -> None:
+    """Without a manifest there is nothing that the processes target could start."""
+    suite.makepyfile(ALL + "def test_all(): pass\n")
+    result = run(suite, "--target", "processes")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*needs --manifest FILE*"])
+
+
 def test_a_missing_need_is_named(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test whose need is missing is not run, says so by name, and leaves its rules untested."""
     monkeypatch.setattr(plugin, "missing", lambda names: names)

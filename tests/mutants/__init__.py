@@ -1,0 +1,60 @@
+"""Proof of the specification: broken versions of ours, and the rule that must catch each.
+
+A mutant patches one seam of the implementation before the in-process target starts it. Its rule
+passes for us as we are, and must be `failed` for the mutant: a mutant that survives means that the
+tests of that rule cannot fail. `make mutants` runs them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from tests.mutants import node, worker
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One broken version: how it comes about, and the rule whose tests must notice."""
+
+    breaks: Callable[[pytest.MonkeyPatch], None]
+    rule: str
+
+    @property
+    def name(self) -> str:
+        """Return its name on the command line."""
+        return self.breaks.__name__.replace("_", "-")
+
+
+_ALL: Final = (
+    Mutant(node.skips_the_hash, "NS-DL-16"),
+    Mutant(node.token_follows_redirects, "NS-DL-23"),
+    Mutant(node.lists_the_branch, "NS-DL-03"),
+    Mutant(node.never_syncs, "NS-DL-19"),
+    Mutant(node.ignores_markers, "NS-DL-20"),
+    Mutant(node.never_backs_off, "NS-DL-26"),
+    Mutant(node.mounts_writable, "NS-MNT-05"),
+    Mutant(node.stacks_mounts, "NS-REF-07"),
+    Mutant(node.evicts_what_is_mounted, "NS-GC-03"),
+    Mutant(node.evicts_what_is_pinned, "NS-GC-07"),
+    Mutant(node.evicts_the_newest, "NS-GC-02"),
+    Mutant(node.knows_no_grace, "NS-GC-06"),
+    Mutant(node.trusts_the_old_status, "NS-RES-15"),
+    Mutant(node.tells_usage_exactly, "NS-RES-06"),
+    Mutant(node.counts_downloads_twice, "NS-MET-02"),
+    Mutant(node.ignores_the_uid, "NS-AUT-05"),
+    Mutant(node.ignores_revocations, "NS-AUT-07"),
+    Mutant(node.believes_the_pods_attributes, "NS-AUT-09"),
+    Mutant(node.takes_content_for_permission, "NS-AUT-10"),
+    Mutant(node.makes_the_target_first, "NS-AUT-11"),
+    Mutant(worker.sorts_paths_without_case, "AR-DIG-01"),
+    Mutant(worker.lets_anybody_write_a_status, "NS-OWN-13"),
+    Mutant(worker.looks_up_no_pod, "NS-OWN-15"),
+    Mutant(worker.lets_anybody_resolve, "NS-OWN-18"),
+)
+
+MUTANTS: Final[Mapping[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}
+"""Every mutant by its name."""

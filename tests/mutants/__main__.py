@@ -1,0 +1,82 @@
+"""`python -m tests.mutants`: run the specification against every mutant, and want each caught.
+
+First the rules are asked about the implementation as it is: one that fails there proves nothing
+about a mutant. Then every mutant gets a run of its own, of the tests of its rule only, until one of
+them fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from tests.mutants import MUTANTS, Mutant
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_REPORTS: Final = _ROOT / "build" / "mutants"
+_RUN_SECONDS: Final = 900
+
+
+def main() -> int:
+    """Run them; return 0 when every mutant was caught, 1 when one was not."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=main.__doc__)
+    parser.add_argument("names", nargs="*", metavar="MUTANT", help="default: all of them")
+    names = parser.parse_args().names or list(MUTANTS)
+    if unknown := sorted(set(names) - MUTANTS.keys()):
+        parser.error(f"no mutant {unknown[0]!r}: there are {', '.join(MUTANTS)}")
+    chosen = [MUTANTS[name] for name in names]
+    verdicts, words = _run("unbroken", {mutant.rule for mutant in chosen})
+    bad = 0
+    for mutant in chosen:
+        before = verdicts.get(mutant.rule, "no verdict")
+        if before != "passed":
+            bad += 1
+            _say(f"UNPROVEN  {mutant.name}: {mutant.rule} is {before} without it\n{words}")
+        else:
+            bad += not _caught(mutant)
+    _say(f"{len(chosen) - bad} of {len(chosen)} mutants were caught by the rule they break")
+    return 1 if bad else 0
+
+
+def _caught(mutant: Mutant) -> bool:
+    verdicts, words = _run(mutant.name, {mutant.rule}, "--mutant", mutant.name, "--maxfail=1")
+    after = verdicts.get(mutant.rule, "no verdict")
+    if after == "failed":
+        _say(f"caught    {mutant.name} by {mutant.rule}")
+        return True
+    _say(f"SURVIVED  {mutant.name}: {mutant.rule} is {after}\n{words}")
+    return False
+
+
+def _run(name: str, rules: Iterable[str], *more: str) -> tuple[dict[str, str], str]:
+    """Run the tests of some rules in a process of their own; return verdicts and last words."""
+    folder = _REPORTS / name
+    report = folder / "report.json"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "spec_tests", "-p", "tests.mutants.breaking", "-q"]
+    command += ["--rules", ",".join(sorted(rules)), "--spec-report", str(folder), *more]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words
+            command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=_RUN_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return {}, f"not done after {_RUN_SECONDS} s"
+    words = "\n".join(done.stdout.splitlines()[-15:]) + done.stderr
+    if not report.exists():
+        return {}, words
+    found = json.loads(report.read_text(encoding="utf-8"))
+    return {rule["id"]: rule["verdict"] for rule in found["rules"]}, words
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
