@@ -123,7 +123,7 @@ class Embedded:
             webhook_configuration=RELEASE,
             # There is one worker, and a manual clock stops at every renewal: a day has few of them.
             lease_seconds=1800,
-            environment={"GPUSTACK_MODEL_ARTIFACT_DELIVERY_MODE": "Node"},
+            environment=self._worker_environment(),
         )
         worker = Worker(options, self._cluster.clock, connect(str(kubeconfig)))
         worker.start()
@@ -163,6 +163,13 @@ class Embedded:
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
+
+    def _worker_environment(self) -> dict[str, str]:
+        """Return the environment that the rendered Deployment gives the worker."""
+        deployment = next(found for found in self._objects if found["kind"] == "Deployment")
+        (container, *_) = deployment["spec"]["template"]["spec"]["containers"]
+        stated = (entry for entry in container.get("env") or () if "value" in entry)
+        return {entry["name"]: entry["value"] for entry in stated}
 
     def _account(self, name: str) -> str:
         return f"system:serviceaccount:{self.namespace}:{name}"

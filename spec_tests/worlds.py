@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -25,6 +26,7 @@ class Shape:
 
     `worker` starts the implementation's worker; without it the suite stands in. `plugins` starts a
     plugin on every node. `peer_port` is where plugins serve each other, 0 for no node-to-node sync.
+    `seeds` stand in the worker's environment.
     """
 
     nodes: tuple[str, ...] = ("node-a",)
@@ -34,6 +36,7 @@ class Shape:
     kernel_mounts: bool = False
     peer_port: int = 0
     peer_streams: int = 8
+    seeds: Mapping[str, str] = field(default_factory=dict)
 
 
 class Log(Protocol):

@@ -24,6 +24,10 @@ class Unsupported(Exception):
     """
 
 
+class Ended(AssertionError):
+    """A program of the implementation ended by itself, or never began; the text has its words."""
+
+
 class RunningPlugin(Protocol):
     """A plugin that serves one node."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from emulator.hubs.huggingface import HuggingFaceHub
 from spec_tests import oracle
 from spec_tests.observe import LogTail
 from spec_tests.scenario import World
-from spec_tests.targets import Implementation, Installation, RunningPlugin
+from spec_tests.targets import Ended, Implementation, Installation, RunningPlugin
 from spec_tests.targets.settings import point_at_hub
 from spec_tests.worlds import Log, Shape
 
@@ -97,7 +97,7 @@ class InProcess:
         ):
             peers = {"maxServingStreams": shape.peer_streams, "streamsPerSource": 4}
             values = {
-                "worker": {"enabled": shape.worker},
+                "worker": {"enabled": shape.worker, "env": _environment(shape.seeds)},
                 "modelManager": {"port": shape.peer_port, "peerSync": peers},
             }
             installation = implementation.on(cluster, values)
@@ -109,8 +109,17 @@ class InProcess:
             seat.worker_user = f"{prefix}:{implementation.worker_account}"
             if shape.worker:
                 point_at_hub(cluster, seat.hub.url)
-                installation.start_worker()
+                try:
+                    installation.start_worker()
+                except Exception as error:
+                    raise Ended(f"the worker does not start: {error}\n{log.text}") from error
             yield World(seat, shape)
+
+
+def _environment(seeds: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the worker's environment as a Deployment states it."""
+    named = {"GPUSTACK_MODEL_ARTIFACT_DELIVERY_MODE": "Node", **seeds}
+    return [{"name": name, "value": value} for name, value in named.items()]
 
 
 @contextmanager

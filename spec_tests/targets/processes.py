@@ -15,6 +15,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from emulator.clock import SystemClock
@@ -72,7 +73,7 @@ class Processes:
                 stack.callback(seat.close)
                 seat.install(worker=shape.worker)
                 if shape.worker:
-                    seat.start_worker()
+                    seat.start_worker(shape.seeds)
                 yield World(seat, replace(shape, kernel_mounts=True))
 
 
@@ -140,7 +141,7 @@ class _Seat:
         namespace = {"metadata": {"name": oracle.OPERATOR_NAMESPACE}}
         self.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", **namespace}, *self._objects])
 
-    def start_worker(self) -> None:
+    def start_worker(self, seeds: Mapping[str, str]) -> None:
         """Start the worker, and return when it listens and every webhook knows whom to trust."""
         point_at_hub(self.cluster, self.hub.url)
         worker = self._start(
@@ -153,6 +154,7 @@ class _Seat:
                 "worker_url": self._worker_url,
                 "certificate_dir": str(self._certificates),
             },
+            seeds,
         )
 
         def ready() -> bool:
@@ -245,10 +247,16 @@ class _Seat:
     def _worker_url(self) -> str:
         return f"https://{_HOST}:{self._webhook_port}"
 
-    def _start(self, command: str, name: str, values: Mapping[str, str]) -> Program:
+    def _start(
+        self,
+        command: str,
+        name: str,
+        values: Mapping[str, str],
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> Program:
         words = self._manifest.command(command, values)
         log = self._folder / f"{len(self._started):02}-{name}.log"
-        program = Program(f"{command} {name}", words, log, self._manifest.environment)
+        program = Program(f"{command} {name}", words, log, {**self._manifest.environment, **more})
         self._started.append(program)
         return program
 

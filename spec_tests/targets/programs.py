@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from spec_tests.targets import Ended
+
 STOP_SECONDS: Final = 30.0
 """How long SIGTERM may take; a DaemonSet's Pod is given as much."""
 
@@ -25,7 +27,7 @@ _STILL_NANOSECONDS: Final = 1_000_000
 """CPU time that counts as none: a thread that woke, looked and went back to wait."""
 
 
-class ProgramError(AssertionError):
+class ProgramError(Ended):
     """A program did not do what every program must; the message ends with its last words."""
 
 
