@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.mutants import node, worker
+from tests.mutants import node, warming, worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,30 @@ _ALL: Final = (
     Mutant(worker.lets_anybody_write_a_status, "NS-OWN-13"),
     Mutant(worker.looks_up_no_pod, "NS-OWN-15"),
     Mutant(worker.lets_anybody_resolve, "NS-OWN-18"),
+    Mutant(warming.knows_no_pool, "MP-RES-02"),
+    Mutant(warming.lets_the_last_name_win, "MP-RES-03"),
+    Mutant(warming.lets_grants_shrink, "MP-RES-06"),
+    Mutant(warming.pins_for_ever, "MP-RES-09"),
+    Mutant(warming.confuses_flavors, "MP-PLC-01"),
+    Mutant(warming.derives_from_anybody, "MP-PLC-03"),
+    Mutant(warming.admits_both_kinds, "MP-PLC-04"),
+    Mutant(warming.admits_by_another_expansion, "MP-PLC-05"),
+    Mutant(warming.makes_pods_without_end, "MP-POD-01"),
+    Mutant(warming.forgets_the_secret, "MP-POD-02"),
+    Mutant(warming.runs_as_root, "MP-POD-03"),
+    Mutant(warming.reads_the_top_folder_only, "MP-POD-04"),
+    Mutant(warming.inherits_labels, "MP-POD-06"),
+    Mutant(warming.has_one_image, "MP-POD-07"),
+    Mutant(warming.charges_one_holder, "MP-BUD-01"),
+    Mutant(warming.takes_the_unmeasured_for_nothing, "MP-BUD-03"),
+    Mutant(warming.admits_any_node, "MP-BUD-07"),
+    Mutant(warming.admits_any_footprint, "MP-BUD-09"),
+    Mutant(warming.shares_a_field_manager, "MP-PIN-02"),
+    Mutant(warming.never_lapses, "MP-PIN-03"),
+    Mutant(warming.wants_every_node, "MP-STA-02"),
+    Mutant(warming.hides_failures, "MP-STA-03"),
+    Mutant(warming.forgets_lapses, "MP-STA-04"),
+    Mutant(warming.blames_every_shortfall_on_time, "MP-STA-05"),
 )
 
 MUTANTS: Final[Mapping[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}
