@@ -15,25 +15,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
+import yaml
+
 from emulator.chart import render
 from emulator.cluster import Cluster
 from emulator.contracts import DeleteOptions
 from emulator.node import Node
 from gpustack_delivery.adapters.kube import connect
+from gpustack_delivery.adapters.plugin_port import PluginPort
 from gpustack_delivery.errors import ConfigurationFault, HostFault
 from gpustack_delivery.node.peers.options import OFF, PeerOptions
 from gpustack_delivery.node.peers.tokens import AUDIENCE
 from gpustack_delivery.node.plugin import Plugin, PluginOptions, World
 from gpustack_delivery.node.registrar import Registrar
 from gpustack_delivery.ports import Disk, Kube, Mounts
+from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.resources import Json
-from gpustack_delivery.worker.operator import Worker
+from gpustack_delivery.worker.operator import Aggregated, Worker
 from gpustack_delivery.worker.options import WorkerOptions
 
 CHART: Final = Path(__file__).parents[1] / "chart"
 RELEASE: Final = "gpustack-delivery"
 WORKER_ACCOUNT: Final = f"{RELEASE}-worker"
 PLUGIN_ACCOUNT: Final = f"{RELEASE}-model-manager"
+PUBLIC_API: Final = f"{RELEASE}-public-api"
 _YEAR_SECONDS: Final = 365 * 24 * 3600
 
 
@@ -47,12 +52,24 @@ def _world(cluster: Cluster, kube: Kube, node: Node) -> World:
     return World(cluster.clock, kube, cast(Mounts, node.mounts), cast(Disk, node.disk))
 
 
+def _token_of(kubeconfig: Path) -> Token:
+    """Return the token in a kubeconfig, which stands in for the one mounted into a Pod."""
+    (user, *_) = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))["users"]
+    return Token(user["user"]["token"])
+
+
 class EmbeddedPlugin:
     """The plugin of one node and its registration with kubelet."""
 
-    def __init__(self, plugin: Plugin, registrar: Registrar) -> None:
+    def __init__(self, node_name: str, plugin: Plugin, registrar: Registrar) -> None:
+        self.node_name = node_name
         self._plugin = plugin
         self._registrar = registrar
+
+    @property
+    def secure_port(self) -> int:
+        """Return where its HTTPS port is on this machine."""
+        return self._plugin.secure_port
 
     @property
     def metrics_url(self) -> str:
@@ -65,6 +82,30 @@ class EmbeddedPlugin:
         self._plugin.stop()
 
 
+class _EmbeddedPorts:
+    """The plugins' ports by the addresses of their Pods, which no packet reaches here."""
+
+    def __init__(self, cluster: Cluster, namespace: str, plugins: list[EmbeddedPlugin]) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._plugins = plugins
+        self._port = PluginPort(cluster.clock)
+
+    def read(self, address: str, port: int, *, timeout_seconds: float) -> bytes:
+        """Return the running downloads of the plugin whose Pod has an address."""
+        nodes = {
+            pod.get("status", {}).get("podIP"): pod["spec"].get("nodeName")
+            for pod in self._cluster.client.list("v1", "Pod", namespace=self._namespace)
+        }
+        for plugin in reversed(self._plugins):
+            if plugin.node_name == nodes.get(address):
+                loopback = "127.0.0.1"
+                return self._port.read(
+                    loopback, plugin.secure_port, timeout_seconds=timeout_seconds
+                )
+        raise HostFault(f"nothing listens on port {port} of that address")
+
+
 class Embedded:
     """This implementation on one emulated cluster, from `install` to `close`.
 
@@ -72,8 +113,8 @@ class Embedded:
         cluster: a started cluster; made with `translate=host_fault`, so that its disks fail as ours
             do.
         namespace: the operator's namespace.
-        values: the chart's values, on top of its defaults. Node-to-node sync is off unless they name
-            a port for it: several clusters live on one machine, and each needs a port of its own.
+        values: the chart's values, on top of its defaults. Node-to-node sync is off unless they
+            name a port for it: several clusters live on one machine, and each needs its own.
     """
 
     def __init__(
@@ -114,6 +155,7 @@ class Embedded:
     def start_worker(self) -> None:
         """Start the worker and put it behind its Service; its webhooks answer when this returns."""
         kubeconfig = self._cluster.kubeconfig(self._account(WORKER_ACCOUNT))
+        served = self._served(PUBLIC_API)
         options = WorkerOptions(
             namespace=self.namespace,
             model_manager_service_account=PLUGIN_ACCOUNT,
@@ -121,15 +163,22 @@ class Embedded:
             webhook_port=0,
             webhook_service=WORKER_ACCOUNT,
             webhook_configuration=RELEASE,
+            public_api_service=PUBLIC_API if served else "",
+            public_api_port=0,
             # There is one worker, and a manual clock stops at every renewal: a day has few of them.
             lease_seconds=1800,
             environment=self._worker_environment(),
+            own_token=lambda: _token_of(kubeconfig),
         )
-        worker = Worker(options, self._cluster.clock, connect(str(kubeconfig)))
+        kube = connect(str(kubeconfig))
+        public = Aggregated(kube, _EmbeddedPorts(self._cluster, self.namespace, self._plugins))
+        worker = Worker(options, self._cluster.clock, kube, public=public)
         worker.start()
         self._worker = worker
-        route = ("127.0.0.1", int(worker.url.rpartition(":")[2]))
-        self._cluster.webhooks.routes[(self.namespace, WORKER_ACCOUNT)] = route
+        routes = self._cluster.webhooks.routes
+        routes[self.namespace, WORKER_ACCOUNT] = ("127.0.0.1", int(worker.url.rpartition(":")[2]))
+        if served:
+            routes[self.namespace, PUBLIC_API] = ("127.0.0.1", worker.public_api_port)
 
     def start_plugin(self, node: Node) -> EmbeddedPlugin:
         """Start a node's plugin as the Pod of its DaemonSet, and register it with kubelet."""
@@ -151,7 +200,7 @@ class Embedded:
         plugin.start()
         registrar = Registrar(node.csi_socket, node.plugins_registry)
         registrar.start()
-        running = EmbeddedPlugin(plugin, registrar)
+        running = EmbeddedPlugin(node.name, plugin, registrar)
         self._plugins.append(running)
         return running
 
@@ -163,6 +212,12 @@ class Embedded:
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
+
+    def _served(self, service: str) -> bool:
+        """Say whether the rendered chart has a Service."""
+        return any(
+            obj["kind"] == "Service" and obj["metadata"]["name"] == service for obj in self._objects
+        )
 
     def _worker_environment(self) -> dict[str, str]:
         """Return the environment that the rendered Deployment gives the worker."""

@@ -167,6 +167,17 @@ class Passage(Protocol):
         """
 
 
+class PluginDownloads(Protocol):
+    """The plugins' own ports, as far as running downloads are concerned."""
+
+    def read(self, address: str, port: int, *, timeout_seconds: float) -> bytes:
+        """Return the JSON of one plugin's running downloads.
+
+        Raises:
+            HostFault: there was no good answer in time.
+        """
+
+
 class Hub(Protocol):
     """A model hub's API.
 

@@ -81,7 +81,7 @@ def progress_message(digest: str, received_bytes: int, size_bytes: int | None) -
     """
     if size_bytes is None:
         return f"materializing {_short(digest)}: listing the files"
-    received, size = _amount(received_bytes), _amount(size_bytes)
+    received, size = amount(received_bytes), amount(size_bytes)
     return f"materializing {_short(digest)}: {received} of {size} received"
 
 
@@ -97,7 +97,7 @@ def _short(digest: str) -> str:
     return digest[: len("sha256:") + 12]
 
 
-def _amount(size_bytes: int) -> str:
+def amount(size_bytes: int) -> str:
     """Return a size in binary units, cut to one decimal: a part never reads as the whole."""
     if size_bytes < 1024:
         return f"{size_bytes} B"

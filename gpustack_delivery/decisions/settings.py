@@ -157,6 +157,27 @@ def check(values: Mapping[str, str]) -> dict[str, str]:
     return faults
 
 
+def edited(stored: Mapping[str, str], name: str, value: str | None) -> dict[str, str]:
+    """Return the stored values after an edit; None gives a Setting its seed or default back."""
+    others = {key: text for key, text in stored.items() if key != name}
+    return others if value is None else others | {name: value.strip()}
+
+
+def edit_fault(
+    stored: Mapping[str, str], environment: Mapping[str, str], name: str, value: str | None
+) -> str:
+    """Say what is wrong with an edit of one Setting, "" if nothing is.
+
+    A fault that another Setting had before is not held against this one; a fault that it would get
+    from this edit is.
+    """
+    before = check(effective(stored, environment))
+    after = check(effective(edited(stored, name, value), environment))
+    if name in after:
+        return f"{name} {after[name]}"
+    return next((f"{key} {text}" for key, text in after.items() if before.get(key) != text), "")
+
+
 def check_seeds(environment: Mapping[str, str]) -> None:
     """Judge the seeds.
 

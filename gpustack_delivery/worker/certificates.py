@@ -143,16 +143,20 @@ def made_in_memory(hosts: Sequence[str]) -> Identity:
 class ServingCertificate:
     """The certificate a server shows, kept up to date by `refresh`.
 
+    Args:
+        source: where it comes from.
+        client_ca: PEM of the CA that clients' certificates must be of, None to ask for none.
+
     Raises:
         ConfigurationFault: the source has none that could be used.
         ApiFault: the API server does not give it.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, client_ca: str | None = None) -> None:
         self._source = source
         self._identity = source.read()
         try:
-            self.context = server_context(self._identity.pair)
+            self.context = server_context(self._identity.pair, client_ca)
         except (ssl.SSLError, ValueError) as error:
             message = "the webhook certificate and its key cannot be used together"
             raise ConfigurationFault(message, detail=str(error)) from None

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.kube import SERVICE_ACCOUNT, connect
+from gpustack_delivery.adapters.plugin_port import PluginPort
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.worker.leader import LEASE_SECONDS
-from gpustack_delivery.worker.operator import Worker
+from gpustack_delivery.worker.operator import Aggregated, Worker
 from gpustack_delivery.worker.options import WorkerOptions
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -30,6 +31,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the node plugin's ServiceAccount in the operator namespace",
     )
     add("--kubeconfig", default="", metavar="FILE", help="default: the Pod's service account")
+    _add_serving_arguments(parser)
+    add(
+        "--token-file",
+        default=str(SERVICE_ACCOUNT / "token"),
+        metavar="FILE",
+        help="the worker's own token, for an API server that serves no SelfSubjectReview",
+    )
+    add(
+        "--lease-seconds",
+        default=str(LEASE_SECONDS),
+        metavar="SECONDS",
+        help=f"how long a silent leader is waited for (default: {LEASE_SECONDS})",
+    )
+    add("--log-level", default="info", help=f"one of {', '.join(_LEVELS)} (default: info)")
+
+
+def _add_serving_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of what the worker serves."""
+    add = parser.add_argument
     add("--host", default="0.0.0.0", metavar="ADDRESS", help="listen here (default: everywhere)")  # noqa: S104 - webhooks are called from the control plane
     add(
         "--webhook-port",
@@ -50,24 +70,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="webhook configurations to keep trusting the worker's certificate",
     )
     add(
+        "--public-api-service",
+        default="",
+        metavar="NAME",
+        help="the Service in front of the public API (default: none is served)",
+    )
+    add(
+        "--public-api-port",
+        default="9444",
+        metavar="PORT",
+        help="the public API, called by the aggregator alone (default: 9444)",
+    )
+    add(
         "--certificate-directory",
         default="",
         metavar="DIR",
         help="serve DIR/tls.crt with DIR/tls.key, read again when they change",
     )
-    add(
-        "--token-file",
-        default=str(SERVICE_ACCOUNT / "token"),
-        metavar="FILE",
-        help="the worker's own token, for an API server that serves no SelfSubjectReview",
-    )
-    add(
-        "--lease-seconds",
-        default=str(LEASE_SECONDS),
-        metavar="SECONDS",
-        help=f"how long a silent leader is waited for (default: {LEASE_SECONDS})",
-    )
-    add("--log-level", default="info", help=f"one of {', '.join(_LEVELS)} (default: info)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stopping.set())
     kube = connect(args.kubeconfig)
-    worker = Worker(options, SystemClock(), kube)
+    clock = SystemClock()
+    public = Aggregated(kube, PluginPort(clock))
+    worker = Worker(options, clock, kube, public=public)
     try:
         worker.start()
         stopping.wait()
@@ -102,6 +123,8 @@ def _options(args: argparse.Namespace) -> WorkerOptions:
         webhook_port=_whole("--webhook-port", args.webhook_port),
         webhook_service=args.webhook_service,
         webhook_configuration=args.webhook_configuration,
+        public_api_service=args.public_api_service,
+        public_api_port=_whole("--public-api-port", args.public_api_port),
         certificate_directory=Path(directory) if directory else None,
         lease_seconds=_whole("--lease-seconds", args.lease_seconds),
         own_token=lambda: _read_token(token_file),

@@ -15,11 +15,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from gpustack_delivery.errors import ConfigurationFault, Unreachable
 from gpustack_delivery.httpd import Request, Response, Server
-from gpustack_delivery.ports import Clock, Kube
+from gpustack_delivery.ports import Clock, Kube, Passage, PluginDownloads
 from gpustack_delivery.worker.certificates import (
     Directory,
     InMemory,
@@ -34,6 +35,7 @@ from gpustack_delivery.worker.identity import learn_identity
 from gpustack_delivery.worker.leader import Candidacy, Elector
 from gpustack_delivery.worker.metrics import Metrics
 from gpustack_delivery.worker.options import WorkerOptions
+from gpustack_delivery.worker.public_api.service import Place, PublicApi, Ways
 from gpustack_delivery.worker.term import Duties, Term
 from gpustack_delivery.worker.trust import establish_all
 from gpustack_delivery.worker.webhooks import Principals, Webhooks
@@ -48,22 +50,41 @@ _log = logging.getLogger(__name__)
 Made = TypeVar("Made")
 
 
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """What only the public API needs: the way for others' requests, and to the plugins' ports."""
+
+    passage: Passage
+    plugins: PluginDownloads
+
+
 class Worker:
-    """One replica, from `start` to `stop`."""
+    """One replica, from `start` to `stop`.
+
+    Without `public` it serves no public API, whatever its options say.
+    """
 
     def __init__(
-        self, options: WorkerOptions, clock: Clock, kube: Kube, opened: OpenHub = open_hub
+        self,
+        options: WorkerOptions,
+        clock: Clock,
+        kube: Kube,
+        opened: OpenHub = open_hub,
+        public: Aggregated | None = None,
     ) -> None:
         self._options = options
         self._clock = clock
         self._kube = kube
         self._open_hub = opened
         self._metrics = Metrics()
+        self._source = self._certificate_source()
         self._certificate: ServingCertificate | None = None
         self._server: Server | None = None
         self._elector: Elector | None = None
         self._term: Term | None = None
         self._webhooks: Webhooks | None = None
+        self._public = public
+        self._public_api: PublicApi | None = None
         self._granting = Granting(kube, clock)
         self._changed = threading.Condition()
         self._stopping = False
@@ -78,7 +99,7 @@ class Worker:
         """
         options = self._options
         username = self._patiently(lambda: learn_identity(self._kube, options.own_token))
-        certificate = self._patiently(lambda: ServingCertificate(self._certificate_source()))
+        certificate = self._patiently(lambda: ServingCertificate(self._source))
         self._certificate = certificate
         principals = Principals(username, options.plugin_username, options.namespace)
         self._granting.start()
@@ -87,6 +108,7 @@ class Worker:
         if options.webhook_configuration:
             name = options.webhook_configuration
             self._patiently(lambda: establish_all(self._kube, name, certificate.ca_pem))
+        self._start_public_api()
         self._keeper.start()
         candidacy = Candidacy(
             options.namespace, options.webhook_service, options.replica, options.lease_seconds
@@ -108,6 +130,9 @@ class Worker:
         if self._server is not None:
             self._server.stop()
             self._server = None
+        if self._public_api is not None:
+            self._public_api.stop()
+            self._public_api = None
         self._granting.stop()
 
     @property
@@ -123,6 +148,11 @@ class Worker:
         if self._certificate is None:
             raise ConfigurationFault("the worker is not started")
         return self._certificate.ca_pem
+
+    @property
+    def public_api_port(self) -> int:
+        """Where the public API listens, 0 while it does not."""
+        return self._public_api.port if self._public_api else 0
 
     @property
     def leading(self) -> bool:
@@ -172,6 +202,8 @@ class Worker:
         while self._pause(CERTIFICATE_SECONDS):
             if self._certificate is not None:
                 self._certificate.refresh()
+            if self._public_api is not None:
+                self._public_api.look()
 
     def _patiently(self, attempt: Callable[[], Made]) -> Made:
         """Try again while the API server does not answer, but not for ever."""
@@ -207,12 +239,29 @@ class Worker:
             message = f"cannot listen on {options.host} port {options.webhook_port}"
             raise ConfigurationFault(f"{message}: {error.strerror}") from None
 
+    def _start_public_api(self) -> None:
+        options, public = self._options, self._public
+        if public is None or not options.public_api_service:
+            return
+        kept = options.public_api_service if options.webhook_configuration else ""
+        place = Place(
+            options.host, options.public_api_port, kept, options.namespace, options.environment
+        )
+        ways = Ways(self._kube, public.passage, public.plugins)
+        self._public_api = PublicApi(place, ways, self._clock, self._source)
+        self._public_api.start()
+
     def _certificate_source(self) -> Source:
         options = self._options
         if options.certificate_directory is not None:
             return Directory(options.certificate_directory)
-        service = f"{options.webhook_service}.{options.namespace}"
-        hosts = [f"{service}.svc", f"{service}.svc.cluster.local", "localhost", "127.0.0.1"]
+        services = [
+            f"{name}.{options.namespace}.svc"
+            for name in (options.webhook_service, options.public_api_service)
+            if name
+        ]
+        local = [f"{service}.cluster.local" for service in services]
+        hosts = [*services, *local, "localhost", "127.0.0.1"]
         if not options.webhook_configuration:
             return InMemory(hosts)
         name = f"{options.webhook_configuration}-webhook"

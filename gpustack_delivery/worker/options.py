@@ -36,6 +36,8 @@ class WorkerOptions:
         webhook_service: the Service in front of the worker; also the Lease's name.
         webhook_configuration: the webhook configurations to keep trusting the certificate, "" for
             none; with it the certificate is shared through the Secret of this name and `-webhook`.
+        public_api_service: the Service in front of the public API, "" to serve none.
+        public_api_port: where the public API listens; 0 takes a free port.
         certificate_directory: serve the certificate mounted here instead.
         replica: this replica's own name among the candidates.
         lease_seconds: how long the leader's Lease lasts unrenewed; another replica leads after it.
@@ -49,6 +51,8 @@ class WorkerOptions:
     webhook_port: int = 9443
     webhook_service: str = "gpustack-delivery-worker"
     webhook_configuration: str = ""
+    public_api_service: str = ""
+    public_api_port: int = 9444
     certificate_directory: Path | None = None
     replica: str = field(default_factory=lambda: f"{socket.gethostname()}-{secrets.token_hex(4)}")
     lease_seconds: int = LEASE_SECONDS
@@ -61,11 +65,14 @@ class WorkerOptions:
             ("--model-manager-service-account", self.model_manager_service_account),
             ("--webhook-service", self.webhook_service),
             ("--webhook-configuration", self.webhook_configuration or "unset"),
+            ("--public-api-service", self.public_api_service or "unset"),
         ):
             if fault := object_name_fault(value):
                 raise ConfigurationFault(f"{flag} {fault}")
         if not 0 <= self.webhook_port <= 65535:
             raise ConfigurationFault("--webhook-port must be a whole number from 0 to 65535")
+        if not 0 <= self.public_api_port <= 65535:
+            raise ConfigurationFault("--public-api-port must be a whole number from 0 to 65535")
         if not MIN_LEASE_SECONDS <= self.lease_seconds <= MAX_LEASE_SECONDS:
             raise ConfigurationFault(
                 f"--lease-seconds must be from {MIN_LEASE_SECONDS} to {MAX_LEASE_SECONDS}"

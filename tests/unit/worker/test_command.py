@@ -32,7 +32,7 @@ class FakeWorker:
 
     made: list[FakeWorker]
 
-    def __init__(self, options: WorkerOptions, clock: object, kube: object) -> None:
+    def __init__(self, options: WorkerOptions, clock: object, kube: object, public: object) -> None:
         self.options, self.log = options, ["made"]
         self.made.append(self)
 
