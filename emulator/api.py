@@ -201,6 +201,10 @@ class Api:
         """Return every served resource in every version, built-in ones first."""
         return tuple(kind.resource for kind in self._state.registry.kinds())
 
+    def withdraw(self, group: str, plural: str) -> None:
+        """Serve a resource in no version any longer, as a server that is too old for it."""
+        self._state.registry.replace(group, plural, ())
+
     def kind(self, resource: Resource) -> Kind:
         """Return the rules of a resource, for tables. Raises ApiError 404."""
         return self._state.kind(resource)

@@ -26,7 +26,8 @@ class Shape:
 
     `worker` starts the implementation's worker; without it the suite stands in. `plugins` starts a
     plugin on every node. `peer_port` is where plugins serve each other, 0 for no node-to-node sync.
-    `seeds` stand in the worker's environment.
+    `seeds` stand in the worker's environment. `unserved` names reviews of the group
+    authentication.k8s.io that the API server does not know.
     """
 
     nodes: tuple[str, ...] = ("node-a",)
@@ -37,6 +38,7 @@ class Shape:
     peer_port: int = 0
     peer_streams: int = 8
     seeds: Mapping[str, str] = field(default_factory=dict)
+    unserved: tuple[str, ...] = ()
 
 
 class Log(Protocol):

@@ -10,6 +10,7 @@ import pytest
 from spec_tests.observe import ApiAs
 from spec_tests.scenario import World
 from spec_tests.settings import set_setting
+from spec_tests.targets import Ended
 from spec_tests.warming import Warming
 
 Worlds = Callable[..., World]
@@ -180,3 +181,19 @@ def test_a_node_at_rest_is_not_written(world: World) -> None:
     before = world.node.store()["metadata"]["resourceVersion"]
     world.advance(2 * HALF_AN_HOUR)
     assert world.node.store()["metadata"]["resourceVersion"] == before
+
+
+@pytest.mark.rule("NS-OWN-19")
+@pytest.mark.parametrize("unserved", [(), ("selfsubjectreviews",), ("tokenreviews",)])
+def test_the_worker_learns_who_it_is(worlds: Worlds, unserved: tuple[str, ...]) -> None:
+    """By either review: an artifact resolves, so its own writes pass its own guard."""
+    world = worlds(worker=True, plugins=False, unserved=unserved)
+    assert world.resolved(world.artifact())
+
+
+@pytest.mark.rule("NS-OWN-19")
+def test_a_worker_that_cannot_learn_who_it_is_does_not_start(worlds: Worlds) -> None:
+    """With neither review it ends, and says why."""
+    with pytest.raises(Ended) as end:
+        worlds(worker=True, plugins=False, unserved=("selfsubjectreviews", "tokenreviews"))
+    assert "SelfSubjectReview" in str(end.value)

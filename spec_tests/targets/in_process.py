@@ -21,7 +21,7 @@ from spec_tests import oracle
 from spec_tests.observe import LogTail
 from spec_tests.scenario import World
 from spec_tests.targets import Ended, Implementation, Installation, RunningPlugin
-from spec_tests.targets.settings import point_at_hub
+from spec_tests.targets.settings import point_at_hub, withdraw
 from spec_tests.worlds import Log, Shape
 
 
@@ -109,6 +109,7 @@ class InProcess:
             seat.worker_user = f"{prefix}:{implementation.worker_account}"
             if shape.worker:
                 point_at_hub(cluster, seat.hub.url)
+                withdraw(cluster, shape.unserved)
                 try:
                     installation.start_worker()
                 except Exception as error:

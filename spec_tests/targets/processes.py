@@ -32,7 +32,7 @@ from spec_tests.targets.manifest import MODEL_MANAGER, WORKER, Manifest
 from spec_tests.targets.objects import pod_template, read, services, without_worker
 from spec_tests.targets.programs import Program, ProgramLogs, spent
 from spec_tests.targets.registration import Registration, driver_name
-from spec_tests.targets.settings import point_at_hub
+from spec_tests.targets.settings import point_at_hub, withdraw
 from spec_tests.waiting import eventually, pause
 from spec_tests.worlds import Log, Shape
 
@@ -73,6 +73,7 @@ class Processes:
                 stack.callback(seat.close)
                 seat.install(worker=shape.worker)
                 if shape.worker:
+                    withdraw(cluster, shape.unserved)
                     seat.start_worker(shape.seeds)
                 yield World(seat, replace(shape, kernel_mounts=True))
 
