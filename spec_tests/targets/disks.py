@@ -15,7 +15,8 @@ from emulator.disk import Usage
 from emulator.mounts import KernelMounts, Mount
 from spec_tests.targets import Unsupported
 
-SIZE_BYTES: Final = 64 * 2**20
+SIZE_BYTES: Final = 512 * 2**20
+"""The size of a cache's filesystem: room for the largest model of the suite, twice."""
 
 
 class Tmpfs:
@@ -47,8 +48,7 @@ class Tmpfs:
             ValueError: when the cache already takes more.
             Unsupported: for another filesystem than the cache's.
         """
-        if path is not None and not path.is_relative_to(self._root):
-            raise Unsupported("the machine's own filesystem is not filled")
+        self._check_ours(path)
         ballast = os.open(self._ballast, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.ftruncate(ballast, 0)
@@ -61,13 +61,24 @@ class Tmpfs:
         finally:
             os.close(ballast)
 
-    def resize(self, total_bytes: int, path: Path | None = None) -> NoReturn:
-        """Refuse: sizes that tests name are those of a real disk."""
-        raise Unsupported("the cache's filesystem has one size")
+    def resize(self, total_bytes: int, path: Path | None = None) -> None:
+        """Give the cache's filesystem another size; other data keeps its bytes.
 
-    def place(self, root: Path, device: str, total_bytes: int = 0) -> NoReturn:
-        """Refuse: there is one filesystem beside the machine's own."""
-        raise Unsupported("the node has one filesystem for its cache")
+        Raises:
+            Unsupported: for another filesystem than the cache's.
+        """
+        self._check_ours(path)
+        _run("mount", "-o", f"remount,size={total_bytes}", str(self._root))
+
+    def place(self, root: Path, device: str, total_bytes: int = SIZE_BYTES) -> None:
+        """Let the cache have a filesystem of its own, as it has already, of this size.
+
+        Raises:
+            Unsupported: for any other folder.
+        """
+        if root != self.cache_root:
+            raise Unsupported("the node has one filesystem for its cache and no other")
+        self.resize(total_bytes)
 
     def fail(self, operation: str, error_number: int, **_: Any) -> NoReturn:
         """Refuse: a program's own calls cannot be made to fail from outside it."""
@@ -75,6 +86,10 @@ class Tmpfs:
 
     def heal(self) -> None:
         """Do nothing: nothing was made to fail."""
+
+    def _check_ours(self, path: Path | None) -> None:
+        if path is not None and not path.is_relative_to(self._root):
+            raise Unsupported("the machine's own filesystem is left alone")
 
     @property
     def syncs(self) -> NoReturn:
