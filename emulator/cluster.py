@@ -50,6 +50,7 @@ class Cluster:
         clock: SystemClock | ManualClock | None = None,
         kernel_mounts: bool = False,
         translate: Callable[[OSError], Exception] = unchanged,
+        seed: int | None = None,
     ) -> None:
         """Prepare a cluster.
 
@@ -58,6 +59,8 @@ class Cluster:
             clock: its time, the system's unless given.
             kernel_mounts: nodes mount for real, in a private mount namespace; needs root.
             translate: what nodes' disks and mounts raise in place of an OSError.
+            seed: of uids and generated names: with a manual clock, the same steps then write the
+                same objects in the same order every time.
         """
         self.clock = clock or SystemClock()
         self.kubernetes = kubernetes
@@ -68,7 +71,7 @@ class Cluster:
         self._hubs: list[Hub] = []
         self._kubeconfigs = 0
         self._folder: Path | None = None
-        self._plane = ControlPlane(kubernetes, self.clock, self._nodes)
+        self._plane = ControlPlane(kubernetes, self.clock, self._nodes, seed)
         self.api = self._plane.api
         self.webhooks = self._plane.webhooks
         self.client = Client(self.api)

@@ -41,12 +41,19 @@ _PLAIN_TEXT = "text/plain; charset=utf-8"
 class ControlPlane:
     """One API server over HTTPS, its controllers and a scheduler, from `start` to `stop`."""
 
-    def __init__(self, kubernetes: str, clock: Clock, nodes: Mapping[str, Node]) -> None:
+    def __init__(
+        self,
+        kubernetes: str,
+        clock: Clock,
+        nodes: Mapping[str, Node],
+        seed: int | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
             kubernetes: the version it plays, such as 1.30.
             nodes: the machines by name, whose kubelets the node proxy reaches; it may grow.
+            seed: of uids and generated names.
         """
         self._kubernetes = kubernetes
         self._nodes = nodes
@@ -57,7 +64,7 @@ class ControlPlane:
         options = SecurityOptions(kubernetes=kubernetes)
         self.security = Security(clock, patcher, options, admission)
         steps = Steps(self.security.authorizer, admission, patcher)
-        self.api = Api(clock, steps, root_ca=self.authority.certificate_pem)
+        self.api = Api(clock, steps, root_ca=self.authority.certificate_pem, seed=seed)
         self.webhooks.bind(self.api.store, self.api)
         policies.bind(self.api.store, self.api)
         restriction.bind(self.api.store)

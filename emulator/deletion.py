@@ -118,6 +118,10 @@ class Deletion:
             stored = put
             review(stored)
         gone = store.remove(key, stored)
+        if gone is None and kind.resource.kind == "Pod":
+            metadata = stored["metadata"]
+            if store.get(key, metadata["namespace"], metadata["name"]) is None:
+                gone = stored  # its kubelet saw it die and was faster
         return None if gone is None else _answer(kind, gone)
 
     def _mark(self, kind: Kind, options: DeleteOptions, object_: Json) -> None:

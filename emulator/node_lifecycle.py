@@ -41,6 +41,7 @@ class NodeLifecycle:
         self._pods: dict[str, Json] = {}
         self._heard: dict[str, float] = {}  # when each node's Lease was last seen to change
         self._leased: set[str] = set()  # the Lease is the last thing that a new kubelet makes
+        self._evicted: set[str] = set()  # uids of Pods that were told to go, and are still there
         self._missing: dict[str, float] = {}  # since when a Pod's node has not existed
         self._followers = (
             Follower(client, ("v1", "Node"), self._node_seen, name="lifecycle:nodes"),
@@ -78,8 +79,10 @@ class NodeLifecycle:
                 self._heard.pop(name, None)
                 self._leased.discard(name)
             else:
+                # A report of the node's status shows that it lives, as a renewed Lease does.
+                if name not in self._nodes or _reported(node) != _reported(self._nodes[name]):
+                    self._heard[name] = self._clock.monotonic()
                 self._nodes[name] = node
-                self._heard.setdefault(name, self._clock.monotonic())
             self._wake()
 
     def _lease_seen(self, kind: str, lease: Json) -> None:
@@ -97,6 +100,7 @@ class NodeLifecycle:
         with self._condition:
             if kind == "DELETED":
                 self._pods.pop(pod["metadata"]["uid"], None)
+                self._evicted.discard(pod["metadata"]["uid"])
             else:
                 self._pods[pod["metadata"]["uid"]] = pod
             self._wake()
@@ -210,6 +214,10 @@ class NodeLifecycle:
         if left > 0:
             return self._clock.monotonic() + left
         metadata = pod["metadata"]
+        with self._condition:
+            if metadata["uid"] in self._evicted:
+                return None  # what was written has not come back by the watch yet
+            self._evicted.add(metadata["uid"])
         text = f"Marking for deletion Pod {metadata['namespace']}/{metadata['name']}"
         self._taint_events.normal(pod, "TaintManagerEviction", text)
         reason = "Taint manager: deleting due to NoExecute taint"
@@ -289,6 +297,14 @@ class NodeLifecycle:
                 self._nodes[obj["metadata"]["name"]] = obj
             else:
                 self._pods[obj["metadata"]["uid"]] = obj
+
+
+def _reported(node: Json) -> str:
+    """Return when kubelet last reported the node's status."""
+    for condition in node.get("status", {}).get("conditions") or ():
+        if condition["type"] == "Ready":
+            return str(condition.get("lastHeartbeatTime", ""))
+    return ""
 
 
 def _ready(node: Json) -> str:

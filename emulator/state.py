@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,7 +44,9 @@ class State:
 
     def __init__(self, clock: Clock, steps: Steps, seed: int | None = None) -> None:
         # Names and uids need no secrecy, and a test may want the same ones twice.
-        self._random = random.Random(seed)  # noqa: S311
+        self._random = random.Random()  # noqa: S311
+        self._seed = seed
+        self._draws: Counter[str] = Counter()
         self.clock = clock
         self.steps = steps
         self.store = Store()
@@ -63,13 +66,25 @@ class State:
         moment = datetime.fromtimestamp(self.clock.now() + seconds, UTC)
         return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def uid(self) -> str:
-        """Return a new uid."""
-        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+    def uid(self, of: str = "") -> str:
+        """Return a new uid; with a seed, the n-th one of the same `of` is always the same."""
+        return str(uuid.UUID(int=self._draw(f"uid {of}").getrandbits(128), version=4))
 
-    def suffix(self) -> str:
-        """Return what a generated name ends in."""
-        return "".join(self._random.choices(_ALPHABET, k=5))
+    def suffix(self, of: str) -> str:
+        """Return what a generated name ends in; with a seed as for uids."""
+        return "".join(self._draw(f"suffix {of}").choices(_ALPHABET, k=5))
+
+    def _draw(self, what: str) -> random.Random:
+        """Return where to draw from.
+
+        With a seed, threads that do things at the same moment must not take each other's numbers,
+        so each subject has numbers of its own.
+        """
+        if self._seed is None:
+            return self._random
+        with self.store.lock:
+            self._draws[what] += 1
+            return random.Random(f"{self._seed} {what} {self._draws[what]}")  # noqa: S311 - no secret
 
     def lookup(self, key: CollectionKey, namespace: str, name: str) -> Json | None:
         """Return a stored object, or None."""

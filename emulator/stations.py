@@ -72,7 +72,8 @@ class Stations:
         if patcher is not None and not write.silent and not write.applied:
             patcher.track(write.target, old, object_, self.field_write(write))
         if old is None:
-            given = Admitting(write.caller, self._state.lookup, self._state.suffix)
+            name = object_["metadata"].get("name", "")
+            given = Admitting(write.caller, self._state.lookup, lambda: self._state.suffix(name))
             write.kind.admit(object_, given)
         if admission is None or write.silent:
             return object_

@@ -141,7 +141,7 @@ class Writes:
         for attempt in range(_NAME_ATTEMPTS):
             draft = copied(object_) if prefix else object_
             if prefix:
-                draft["metadata"]["name"] = prefix + self._state.suffix()
+                draft["metadata"]["name"] = prefix + self._state.suffix(prefix)
             try:
                 return Outcome(self._created(write, draft), 201, tuple(write.warnings))
             except ApiError as error:
@@ -156,7 +156,8 @@ class Writes:
         asked_version = metadata.pop("resourceVersion", "")
         for part in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
             metadata.pop(part, None)
-        metadata.update(uid=state.uid(), creationTimestamp=state.now())
+        place = f"{kind.resource.plural} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        metadata.update(uid=state.uid(place), creationTimestamp=state.now())
         kind.fill(object_)
         self._check_namespace(write, metadata.get("name", ""))
         object_ = self._stations.track_and_mutate(write, None, object_)

@@ -192,7 +192,7 @@ class GarbageCollector:
         )
         body: Json = {
             "metadata": {
-                "name": f"{metadata['name']}.{self._state.suffix()}",
+                "name": f"{metadata['name']}.{self._state.suffix(metadata['name'])}",
                 "namespace": target.namespace,
             },
             "involvedObject": {
