@@ -21,7 +21,7 @@ class Ours:
 
     name = "gpustack-delivery"
     version = version("gpustack-delivery")
-    features = ("clock",)
+    features = ("clock", "peer-sync")
 
     def __init__(self) -> None:
         """Import it; tests of the emulator and of the house never get here and never wait."""
