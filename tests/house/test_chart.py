@@ -142,9 +142,9 @@ def _paths(tree: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[tu
             yield (*before, key)
 
 
-def rules_of(account: str) -> list[dict[str, Any]]:
+def rules_of(account: str, values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """Return every RBAC rule that reaches a ServiceAccount, with the namespace it holds in."""
-    objects = ours({})
+    objects = ours(values or {})
     found = []
     for item in objects.values():
         subjects = item.get("subjects", [])
@@ -166,23 +166,26 @@ def test_no_right_is_a_wildcard(account: str) -> None:
         assert not {"*", "escalate", "bind", "impersonate"}.intersection(words), rule
 
 
-def test_the_plugin_reads_no_secret_and_no_proxy() -> None:
-    """The plugin's identity has no Secrets and no nodes/proxy, and writes only its status."""
-    rules = rules_of("model-manager")
+PEERS: Final = {"tokenreviews", "pods"}
+
+
+@pytest.mark.parametrize(("port", "more"), [(0, set()), (32445, PEERS)], ids=["alone", "peers"])
+def test_the_plugin_reads_no_secret_and_no_proxy(port: int, more: set[str]) -> None:
+    """The plugin has no Secrets and no nodes/proxy; peers' Pods and tokens only with a port."""
+    rules = rules_of("model-manager", {"modelManager": {"port": port}})
     resources = {resource for rule in rules for resource in rule["resources"]}
-    assert resources == {
-        "modelartifacts",
-        "nodemodelstores",
-        "nodemodelstores/status",
-        "configmaps",
-    }
+    own = {"modelartifacts", "nodemodelstores", "nodemodelstores/status", "configmaps"}
+    assert resources == own | more
     writes = {
         (resource, verb)
         for rule in rules
         for resource in rule["resources"]
         for verb in set(rule["verbs"]) - {"get", "list", "watch"}
     }
-    assert writes == {("nodemodelstores/status", "update")}
+    reviews = {("tokenreviews", "create")} if more else set()
+    assert writes == {("nodemodelstores/status", "update")} | reviews
+    cluster_wide = [rule for rule in rules if not rule["namespace"]]
+    assert not [rule for rule in cluster_wide if "pods" in rule["resources"]]
 
 
 def test_the_worker_writes_secrets_only_where_it_lives() -> None:
