@@ -13,7 +13,7 @@ from typing import Final
 from gpustack_delivery.adapters.host import KernelDisk, KernelMounts, SystemClock
 from gpustack_delivery.adapters.kube import connect
 from gpustack_delivery.errors import ConfigurationFault
-from gpustack_delivery.node.peers.options import PeerOptions
+from gpustack_delivery.node.peers.options import TOKEN_FILE, PeerOptions
 from gpustack_delivery.node.plugin import Plugin, PluginOptions, World
 from gpustack_delivery.vocabulary.resources import DRIVER_NAME
 
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--peer-sync-port", default="0", metavar="PORT", help="0 switches peer sync off")
     add("--peer-sync-auth", default="token", metavar="MODE", help="token or none")
     add("--peer-sync-service-account", default="", metavar="NAME", help="whose tokens count")
+    add("--peer-sync-token-file", default=str(TOKEN_FILE), metavar="FILE", help="shown to peers")
     add("--peer-sync-max-serving-streams", default="8", metavar="N", help="1 to 1024")
     add("--peer-sync-streams-per-source", default="4", metavar="N", help="1 to 64")
 
@@ -99,6 +100,7 @@ def _peer_options(args: argparse.Namespace) -> PeerOptions:
         streams_per_source=whole_number(
             "--peer-sync-streams-per-source", args.peer_sync_streams_per_source, 1, 64
         ),
+        token_file=Path(args.peer_sync_token_file),
         host=args.host,
     )
 

@@ -26,12 +26,14 @@ PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
             "kubeconfig",
             "namespace",
             "node",
-            "node_address",
+            "pod_address",
             "kubelet_dir",
             "cache_root",
             "csi_socket",
             "secure_port",
             "peer_port",
+            "peer_streams",
+            "peer_token",
         }
     ),
 }

@@ -7,6 +7,7 @@ worker nobody would answer there, so those objects are left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from spec_tests.targets.manifest import Manifest, ManifestError
 
 Json = dict[str, Any]
 
+_PEERS: Final = "peer-sync"
 _OF_THE_WORKER: Final = frozenset(
     {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "APIService"}
 )
@@ -70,15 +72,22 @@ def services(objects: list[Json]) -> set[tuple[str, str]]:
     return found
 
 
-def pod_template(objects: list[Json], account: str) -> Json:
-    """Return the Pod that a DaemonSet of an account would make, or the least that there can be."""
-    for obj in objects:
-        if obj["kind"] == "DaemonSet":
-            template: Json = obj["spec"]["template"]
-            if template["spec"].get("serviceAccountName") == account:
-                return template
+def pod_template(objects: list[Json], account: str, peer_port: int) -> Json:
+    """Return the Pod that a DaemonSet of an account would make, or the least that there can be.
+
+    It declares the world's own peer port, by which plugins find each other, or none.
+    """
     container = {"name": "main", "image": "model-manager"}
-    return {"metadata": {}, "spec": {"serviceAccountName": account, "containers": [container]}}
+    least = {"metadata": {}, "spec": {"serviceAccountName": account, "containers": [container]}}
+    templates = (obj["spec"]["template"] for obj in objects if obj["kind"] == "DaemonSet")
+    of_account = (each for each in templates if each["spec"].get("serviceAccountName") == account)
+    template: Json = deepcopy(next(of_account, least))
+    for each in template["spec"]["containers"]:
+        each["ports"] = [port for port in each.get("ports") or () if port.get("name") != _PEERS]
+    if peer_port:
+        declared = {"name": _PEERS, "containerPort": peer_port}
+        template["spec"]["containers"][0]["ports"].append(declared)
+    return template
 
 
 def _documents(file: Path, values: Mapping[str, str]) -> Iterator[Json]:

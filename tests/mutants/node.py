@@ -13,7 +13,7 @@ from gpustack_delivery import embedded
 from gpustack_delivery.adapters import redirects
 from gpustack_delivery.adapters.huggingface import HuggingFace
 from gpustack_delivery.decisions import authorization, collection, reporting
-from gpustack_delivery.node import attempts, collector, csi, mounting, reporter, trees
+from gpustack_delivery.node import attempts, collector, csi, markers, mounting, reporter, trees
 from gpustack_delivery.node.downloading import engine
 from gpustack_delivery.node.metrics import Metrics
 from gpustack_delivery.vocabulary.artifact import Status
@@ -91,8 +91,13 @@ def stacks_mounts(patch: Patch) -> None:
 
 
 def ignores_markers(patch: Patch) -> None:
-    """Mount a published tree without looking at what it is."""
-    patch.setattr(trees.Trees, "_damage", lambda *_: "")
+    """Take every directory among the published trees for one."""
+    read_marker = markers.read_marker
+
+    def read(directory: Path, digest: str) -> markers.Marker:
+        return read_marker(directory, digest) or markers.Marker(digest, 0, 0, 0.0)
+
+    patch.setattr(trees, "read_marker", read)
 
 
 def evicts_what_is_mounted(patch: Patch) -> None:
