@@ -165,6 +165,27 @@ class ApiAs:
         assert status == 200, f"GET {path} answered {status}: {answer}"
         return answer
 
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+    ) -> tuple[int, dict[str, Any]]:
+        """Return status and body of any request; nothing is expected of either."""
+        headers = {**self._headers, "Content-Type": content_type}
+        return self._ask(method, path, headers, None if body is None else json.dumps(body).encode())
+
+    def watched(self, path: str, count: int) -> list[dict[str, Any]]:
+        """Return the first events of a watch; the query that makes it one is the caller's."""
+        request = urllib.request.Request(self._server + path, headers=self._headers)  # noqa: S310 - the emulated API server
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._context)
+        )
+        with opener.open(request, timeout=_DEADLINE_SECONDS) as response:
+            return [json.loads(response.readline()) for _ in range(count)]
+
     def table(self, path: str) -> dict[str, Any]:
         """Return a collection as the table that kubectl prints."""
         return self.read(path, "application/json;as=Table;v=v1;g=meta.k8s.io")
