@@ -20,6 +20,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from emulator.chart import ChartError, render
+from emulator.clock import ManualClock
+from emulator.clock_service import ClockService
 from emulator.cluster import Cluster
 from emulator.control import CommandError, Endpoint, run
 from emulator.errors import ApiError
@@ -86,6 +88,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="COMMAND",
         help="break something from the start, as `fault` does; may be repeated",
     )
+    up.add_argument(
+        "--clock",
+        type=Path,
+        metavar="SOCKET",
+        help="let time stand still, and serve the clock that moves it on this socket",
+    )
     up.set_defaults(start=_up)
     fault = commands.add_parser("fault", help="break a running cluster, or list how")
     fault.add_argument("file", type=Path, metavar="FILE", help="the control file that up names")
@@ -114,7 +122,11 @@ def _up(arguments: argparse.Namespace, stack: ExitStack) -> None:
             namespace=arguments.namespace,
             kubernetes=arguments.kubernetes,
         )
-    cluster = stack.enter_context(Cluster(kubernetes=arguments.kubernetes))
+    clock = ManualClock() if arguments.clock is not None else None
+    cluster = stack.enter_context(Cluster(kubernetes=arguments.kubernetes, clock=clock))
+    if clock is not None:
+        service = ClockService(clock, arguments.clock).start()
+        stack.callback(service.stop)
     served = []
     if hubs:
         hub = cluster.add_hub()

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 _YIELD_SECONDS = 0.0001
 """How long the advancing thread steps aside for those it waits for."""
@@ -53,8 +54,21 @@ class _Waiter:
     deadline: float | None
 
 
+class Guest(Protocol):
+    """Another process on a manual clock; `clock_service` has it."""
+
+    def rest(self) -> tuple[float | None, int]:
+        """Return, when that process is at rest, its next deadline and how often it has waited."""
+
+    def move(self, elapsed: float) -> None:
+        """Move that process's time, and return when it has come to rest."""
+
+
 class ManualClock:
-    """Time that stands still until `advance` moves it. Deadlines are met exactly, never late."""
+    """Time that stands still until `advance` moves it. Deadlines are met exactly, never late.
+
+    `guests` are other processes that live by this clock.
+    """
 
     def __init__(self, start: float = 1_767_225_600.0, *, patience_seconds: float = 10.0) -> None:
         """Stand at `start`, in seconds since the epoch (the beginning of 2026 unless told
@@ -71,6 +85,9 @@ class ManualClock:
         self._lock = threading.Lock()
         self._advancing = threading.Lock()
         self._waiters: list[_Waiter] = []  # in the order in which they began to wait
+        self._waits = 0
+        self.guests: list[Guest] = []
+        self._guests_next: float | None = None
 
     def now(self) -> float:
         """Return seconds since the epoch, UTC."""
@@ -88,6 +105,7 @@ class ManualClock:
         with self._lock:
             waiter = _Waiter(condition, None if seconds is None else self._elapsed + seconds)
             self._waiters.append(waiter)
+            self._waits += 1
         try:
             condition.wait()
         finally:
@@ -108,25 +126,62 @@ class ManualClock:
             raise ValueError("a clock does not go back: advance it by zero seconds or more")
         with self._advancing:
             self.rest()
-            target = self.monotonic() + seconds
-            while (due := self._step(target)) is not None:
-                for waiter in due:
-                    self._wake(waiter)
-            with self._lock:
-                self._elapsed = target
+            self._advance_to(self.monotonic() + seconds)
+
+    def _advance_to(self, target: float) -> None:
+        while (due := self._step(target)) is not None:
+            for waiter in due:
+                self._wake(waiter)
+            self._move_guests()
+        with self._lock:
+            self._elapsed = target
+        self._move_guests()
+
+    def _move_guests(self) -> None:
+        guests = list(self.guests)
+        for guest in guests:
+            guest.move(self.monotonic())
+        if guests:
+            self.rest()
 
     def rest(self) -> None:
         """Return when every thread on this clock waits again and the rest of the process is still.
 
-        Gives up after the clock's patience, so that a thread held up elsewhere cannot stop time for
-        good.
+        With guests, when that holds for all processes: when one round of looking at them has found
+        that nobody has waited anew since the round before. Gives up after the clock's patience, so
+        that a thread held up elsewhere cannot stop time for good.
         """
-        wait_for_rest(self._stirring, patience_seconds=self._patience_seconds)
+        give_up = time.monotonic() + self._patience_seconds
+        seen: list[int] = []
+        while True:
+            wait_for_rest(self._stirring, patience_seconds=self._patience_seconds)
+            if not self.guests:
+                self._guests_next = None
+                return
+            found = [guest.rest() for guest in list(self.guests)]
+            waits = [self._waits, *(count for _, count in found)]
+            if waits == seen or time.monotonic() > give_up:
+                deadlines = [deadline for deadline, _ in found if deadline is not None]
+                self._guests_next = min(deadlines, default=None)
+                return
+            seen = waits
+
+    def next_deadline(self) -> float | None:
+        """Return the next moment that a thread of this process waits for."""
+        with self._lock:
+            return min((w.deadline for w in self._waiters if w.deadline is not None), default=None)
+
+    @property
+    def waits(self) -> int:
+        """Return how often threads of this process have begun to wait."""
+        return self._waits
 
     def _step(self, target: float) -> list[_Waiter] | None:
         """Move to the next deadline up to `target` and return who waits for it; None: no more."""
         with self._lock:
             deadlines = [w.deadline for w in self._waiters if w.deadline is not None]
+            if self._guests_next is not None:
+                deadlines.append(self._guests_next)
             next_deadline = min(deadlines, default=target + 1)
             if next_deadline > target:
                 return None

@@ -14,6 +14,7 @@ import pytest
 
 from emulator import Cluster
 from emulator.clock import ManualClock
+from emulator.clock_service import RemoteClock
 from emulator.control import CommandError, Endpoint, run, usage
 from tests.emulator.http_client import HttpClient
 from tests.emulator.test_command import started
@@ -187,3 +188,21 @@ def test_the_command_line_breaks_a_cluster(tmp_path: Path) -> None:
     assert _fault(str(other), "clear")[2] == (
         f"emulator: {other} is not the control file of a cluster\n"
     )
+
+
+def test_the_clock_of_a_cluster_is_moved_from_outside(tmp_path: Path) -> None:
+    """`up --clock` lets time stand still; whoever reaches the socket, or the endpoint, moves it."""
+    socket = tmp_path / "clock"
+    with started("up", "--clock", str(socket)) as lines:
+        kubeconfig = Path(lines[0])
+        lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-1"
+        client = HttpClient(kubeconfig)
+        before = client.send("GET", lease)[1]["spec"]["renewTime"]
+        remote = RemoteClock(socket)
+        remote.advance(25)
+        remote.close()
+        after = client.send("GET", lease)[1]["spec"]["renewTime"]
+        assert (before[14:19], after[14:19]) == ("00:00", "00:20")
+        assert _fault(str(kubeconfig.with_name("control")), "clock.advance seconds=10")[0] == 0
+        assert client.send("GET", lease)[1]["spec"]["renewTime"][14:19] == "00:30"
+    assert not socket.exists()
