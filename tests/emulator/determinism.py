@@ -15,6 +15,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from emulator import Cluster
@@ -44,8 +46,8 @@ def event_log(seed: int) -> list[str]:
             log[f"{clock.monotonic():09.3f} {place}"] = "gone" if gone else digest
 
         cluster.api.store.taps.append(note)
-        _play(cluster, clock)
-    return sorted(f"{place} {state}" for place, state in log.items())
+        with _played(cluster, clock):
+            return sorted(f"{place} {state}" for place, state in log.items())
 
 
 def _named(change: Change) -> str:
@@ -65,7 +67,8 @@ def _stable(value: Any) -> Any:
     return [_stable(held) for held in value] if isinstance(value, list) else value
 
 
-def _play(cluster: Cluster, clock: ManualClock) -> None:
+@contextmanager
+def _played(cluster: Cluster, clock: ManualClock) -> Iterator[None]:
     """Publish with retries, lose and regain a node, restart kubelet, flicker, empty a namespace."""
     nodes = [cluster.add_node(name) for name in ("node-a", "node-b")]
     scripts = [
@@ -97,6 +100,7 @@ def _play(cluster: Cluster, clock: ManualClock) -> None:
         clock.advance(120)
         cluster.client.delete("v1", "Namespace", "n1")
         clock.advance(3600 - clock.monotonic())
+        yield
     finally:
         for plugin in plugins:
             plugin.stop()
