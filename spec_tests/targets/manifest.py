@@ -55,7 +55,7 @@ FEATURES: Final = frozenset(
 _ACCOUNTS: Final = {f"{WORKER}-account", f"{MODEL_MANAGER}-account"}
 _KEYS: Final = (
     {"name", "version", WORKER, MODEL_MANAGER, "objects", "features", "expected-failures"}
-    | {"environment"}
+    | {"environment", "chart-values"}
     | _ACCOUNTS
 )
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
@@ -77,6 +77,7 @@ class Manifest:
         accounts: by the same names, the ServiceAccount each runs as; without one, the cluster's
             administrator.
         objects: patterns of YAML files, or folders that hold a Helm chart.
+        chart_values: laid over a chart's values; the text `{peer_port}` becomes the number.
         environment: added to the environment of every program.
         expected_failures: the strict list, if there is one.
     """
@@ -88,6 +89,7 @@ class Manifest:
     accounts: Mapping[str, str] = field(default_factory=dict)
     objects: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    chart_values: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     expected_failures: Path | None = None
 
@@ -140,6 +142,9 @@ def _manifest(folder: Path, table: Mapping[str, Any]) -> Manifest:
         isinstance(v, str) for v in environment.values()
     ):
         raise ManifestError("environment must be a table of texts")
+    chart_values = table.get("chart-values", {})
+    if not isinstance(chart_values, dict):
+        raise ManifestError("chart-values must be a table")
     expected = _text(table, "expected-failures", required=False)
     return Manifest(
         name=_text(table, "name"),
@@ -153,6 +158,7 @@ def _manifest(folder: Path, table: Mapping[str, Any]) -> Manifest:
         },
         objects=_words(table, "objects", may_be_empty=True),
         features=features,
+        chart_values=chart_values,
         environment=environment,
         expected_failures=folder / expected if expected else None,
     )

@@ -25,12 +25,18 @@ _OF_THE_WORKER: Final = frozenset(
 
 
 def read(
-    manifest: Manifest, *, namespace: str, kubernetes: str, values: Mapping[str, str]
+    manifest: Manifest,
+    *,
+    namespace: str,
+    kubernetes: str,
+    values: Mapping[str, str],
+    peer_port: int = 0,
 ) -> list[Json]:
     """Return every object, in the order of the manifest.
 
     Args:
         values: what stands for `{ca_bundle}` and the like in the text of the files.
+        peer_port: what stands for `{peer_port}` in the values of charts.
 
     Raises:
         ManifestError: a pattern matches nothing.
@@ -42,7 +48,7 @@ def read(
                 manifest.folder / pattern,
                 release=manifest.name,
                 namespace=namespace,
-                values={},
+                values=_numbered(manifest.chart_values, peer_port),
                 kubernetes=kubernetes,
             )
             continue
@@ -88,6 +94,13 @@ def pod_template(objects: list[Json], account: str, peer_port: int) -> Json:
         declared = {"name": _PEERS, "containerPort": peer_port}
         template["spec"]["containers"][0]["ports"].append(declared)
     return template
+
+
+def _numbered(value: Any, peer_port: int) -> Any:
+    """Return a chart's values with the peer port as the number that it is."""
+    if isinstance(value, Mapping):
+        return {key: _numbered(each, peer_port) for key, each in value.items()}
+    return peer_port if value == "{peer_port}" else value
 
 
 def _documents(file: Path, values: Mapping[str, str]) -> Iterator[Json]:

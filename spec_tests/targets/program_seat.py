@@ -91,6 +91,7 @@ class ProgramSeat:
             self._manifest,
             namespace=oracle.OPERATOR_NAMESPACE,
             kubernetes=self.cluster.kubernetes,
+            peer_port=self._shape.peer_port,
             values={
                 "ca_bundle": base64.b64encode(authority.certificate_pem.encode()).decode(),
                 "worker_url": self._worker_url,
