@@ -260,7 +260,7 @@ def test_a_revision_nobody_knows(scope: ModelScope) -> None:
 
 @pytest.mark.rule("NS-AUT-06")
 @pytest.mark.parametrize("private", [False, True], ids=["public", "private"])
-def test_a_node_delivers_from_model_scope(worlds: Worlds, private: bool) -> None:
+def test_a_node_delivers_from_model_scope(worlds: Worlds, *, private: bool) -> None:
     """A Pod that mounts such an artifact reads its files, small and large, byte by byte."""
     world = worlds(worker=True)
     scope = ModelScope(world)
