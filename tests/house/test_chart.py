@@ -48,6 +48,7 @@ VALUES: Final[dict[str, dict[str, Any]]] = {
             },
         },
     },
+    "no public API": {"publicApi": {"enabled": False}},
     "no policy": {"modelManager": {"networkPolicy": {"enabled": False}}},
 }
 

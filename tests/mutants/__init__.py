@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.mutants import node, warming, worker
+from tests.mutants import node, public_api, warming, worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,14 @@ _ALL: Final = (
     Mutant(worker.lets_anybody_write_a_status, "NS-OWN-13"),
     Mutant(worker.looks_up_no_pod, "NS-OWN-15"),
     Mutant(worker.lets_anybody_resolve, "NS-OWN-18"),
+    Mutant(public_api.asks_nobody_for_rights, "VW-AUT-01"),
+    Mutant(public_api.takes_progress_for_the_artifact, "VW-AUT-01"),
+    Mutant(public_api.lets_node_stores_be_written, "NS-OWN-09"),
+    Mutant(public_api.shows_the_stored_version, "VW-RES-01"),
+    Mutant(public_api.forgets_its_tables, "VW-RES-02"),
+    Mutant(public_api.hears_no_plugin, "NS-MET-09"),
+    Mutant(public_api.accepts_every_setting, "OP-SET-01"),
+    Mutant(public_api.needs_no_driver, "OP-SET-01"),
     Mutant(warming.knows_no_pool, "MP-RES-02"),
     Mutant(warming.lets_the_last_name_win, "MP-RES-03"),
     Mutant(warming.lets_grants_shrink, "MP-RES-06"),

@@ -103,6 +103,11 @@ class Deliveries:
         self._stores.stop()
         self._pods.stop()
 
+    @property
+    def synced(self) -> bool:
+        """Say whether the reports and Pods were read once."""
+        return self._stores.synced and self._pods.synced
+
     def progress(self, namespace: str, name: str) -> Json:
         """Return the progress of an artifact.
 
@@ -113,7 +118,7 @@ class Deliveries:
         artifact = self._artifact(namespace, name)
         if uncountable(artifact):
             return measure(artifact, {}, {}).to_wire(namespace, name, self._clock.now())
-        if not (self._stores.synced and self._pods.synced):
+        if not self.synced:
             message = "the worker is still reading the nodes' reports; try again in a moment"
             raise Refused(503, "ServiceUnavailable", message, headers=[("Retry-After", "1")])
         resolved = artifact.status.resolved

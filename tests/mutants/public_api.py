@@ -1,0 +1,66 @@
+"""Broken public APIs: each breaks one seam, in the way its name says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack_delivery.worker.public_api import models, settings_store, targets
+from gpustack_delivery.worker.public_api.access import Access
+from gpustack_delivery.worker.public_api.progress import Deliveries
+
+Patch = pytest.MonkeyPatch
+
+
+def asks_nobody_for_rights(patch: Patch) -> None:
+    """Let everybody do everything."""
+    patch.setattr(Access, "demand", lambda *_: None)
+
+
+def takes_progress_for_the_artifact(patch: Patch) -> None:
+    """Ask for the right to read the artifact in place of the subresource's own."""
+
+    def action(self: targets.Target) -> Any:
+        resource = self.served.resource
+        place = {"namespace": self.namespace, "name": self.name}
+        return targets.Action(self.verb, resource.group, resource.plural, "", **place)
+
+    patch.setattr(targets.Target, "action", property(action))
+
+
+def lets_node_stores_be_written(patch: Patch) -> None:
+    """Serve every verb of every kind."""
+    plain = targets.Served
+
+    def opened(group: tuple[targets.Served, ...]) -> tuple[targets.Served, ...]:
+        verbs = group[0].verbs
+        return tuple(plain(one.resource, verbs, one.short_name) for one in group)
+
+    served = {group: opened(kinds) for group, kinds in targets.SERVED.items()}
+    patch.setattr(targets, "SERVED", served)
+
+
+def shows_the_stored_version(patch: Patch) -> None:
+    """Pass answers back as they are."""
+    patch.setattr(models, "published", lambda body: body)
+
+
+def forgets_its_tables(patch: Patch) -> None:
+    """Print the columns of the stored kinds."""
+    patch.setattr(models, "LAYOUTS", {})
+
+
+def hears_no_plugin(patch: Patch) -> None:
+    """Count stored bytes alone."""
+    patch.setattr(Deliveries, "_live", lambda *_: {})
+
+
+def accepts_every_setting(patch: Patch) -> None:
+    """Store whatever is asked."""
+    patch.setattr(settings_store, "edit_fault", lambda *_: "")
+
+
+def needs_no_driver(patch: Patch) -> None:
+    """Deliver by node where no plugin is installed."""
+    patch.setattr(settings_store.SettingsStore, "_lacks_driver", lambda *_: False)
