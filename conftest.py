@@ -21,7 +21,15 @@ class Ours:
 
     name = "gpustack-delivery"
     version = version("gpustack-delivery")
-    features = ("clock", "peer-sync")
+    features = (
+        "clock",
+        "consumers",
+        "expected-digest",
+        "modelscope",
+        "peer-sync",
+        "progress",
+        "public-api",
+    )
 
     def __init__(self) -> None:
         """Import it; tests of the emulator and of the house never get here and never wait."""

@@ -16,7 +16,7 @@ from spec_tests.report.writer import About
 from spec_tests.scenario import World
 from spec_tests.targets import Implementation, Unsupported
 from spec_tests.targets.in_process import InProcess
-from spec_tests.targets.manifest import Manifest
+from spec_tests.targets.manifest import Manifest, features_of
 from spec_tests.targets.processes import Processes
 from spec_tests.worlds import Shape
 
@@ -52,10 +52,12 @@ def _announce(
 @pytest.fixture(autouse=True)
 def _features(request: pytest.FixtureRequest, target: Target) -> None:
     """Leave out, as unsupported, a test of a feature that the implementation does not declare."""
-    for mark in request.node.iter_markers("feature"):
-        for name in mark.args:
-            if name not in target.features:
-                raise Unsupported(f"feature {name}")
+    node = request.node
+    needed = {str(name) for mark in node.iter_markers("feature") for name in mark.args}
+    for mark in node.iter_markers("rule"):
+        needed.update(*(features_of(rule) for rule in mark.args))
+    if missing := sorted(needed - set(target.features)):
+        raise Unsupported(f"feature {missing[0]}")
 
 
 class Builder:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from spec_tests.targets.manifest import MODEL_MANAGER, WORKER, ManifestError, load
+from spec_tests.registry import load as load_rules
+from spec_tests.targets.manifest import (
+    FEATURES,
+    MODEL_MANAGER,
+    WORKER,
+    ManifestError,
+    features_of,
+    load,
+)
 from spec_tests.targets.objects import read, services, without_worker
 from tests.house.tree import ROOT
 
@@ -86,3 +94,13 @@ def test_what_nobody_would_heed_is_refused(tmp_path: Path, text: str, complaint:
     """Each mistake is refused by name, and never ignored."""
     with pytest.raises(ManifestError, match=complaint):
         load(written(tmp_path, text))
+
+
+def test_every_feature_is_about_rules_that_exist() -> None:
+    """No feature names a rule that is in no catalogue, and a rule of none needs none."""
+    rules = load_rules(ROOT / "spec_tests").rules
+    for beginnings in FEATURES.values():
+        for beginning in beginnings:
+            assert [rule for rule in rules if rule.startswith(beginning)], beginning
+    assert features_of("PS-SRV-01") == {"peer-sync"}
+    assert features_of("NS-AUT-05") == set()
