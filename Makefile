@@ -52,6 +52,9 @@ mutants: $(READY) ## prove the specification: each broken version of ours is cau
 bench: $(READY) ## delivery beside named peers, as ratios
 	$(BIN)/python -m tests.performance $(BENCH_ARGS)
 
+soak: $(READY) ## kills, power cuts and races for SOAK_SECONDS (300); needs root
+	$(BIN)/python -m tests.soak $(SOAK_ARGS)
+
 docs: $(READY) ## regenerate the generated pages under docs/
 	$(BIN)/python -m spec_tests.report.pages docs
 

@@ -1,0 +1,103 @@
+"""`make soak`: kills, power cuts and races for a bounded time, as root.
+
+    python -m tests.soak [--seconds N] [--seed N] [--only crash|power|race]
+
+crash   a life of mounts is led once; then a plugin is killed at each named step of that life, and
+        after that along chains of deaths at random steps and moments
+power   the same chains, and each death is a power cut: what was not synced is there, gone or torn
+race    many Pods, deaths, collections and cancellations at once
+
+A line is printed for each; the first broken invariant ends it with status 1 and the seed and plans
+that led there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from spec_tests.needs import missing
+from tests.soak.lives import chains, each_step, live
+from tests.soak.power import PowerCut
+from tests.soak.races import race
+from tests.soak.scene import Scene
+from tests.soak.steps import Plan
+from tests.soak.world import World
+
+Over = Callable[[], bool]
+SHARES: Final = {"crash": 0.5, "power": 0.3, "race": 0.2}
+
+
+def crash(over: Over, chance: random.Random) -> str:
+    """Kill at each named step, then at random."""
+    with World(models=2) as world, Scene(world) as scene:
+        live(scene, world.models, [])
+        steps = scene.steps()
+        named = each_step(steps)
+        chance.shuffle(named)
+        tried = 0
+        for plan in named:
+            if over():
+                break
+            _try(scene, world, [plan])
+            tried += 1
+        for plans in chains(steps, chance):
+            if over():
+                break
+            _try(scene, world, plans)
+        return f"{scene.deaths} kills, {tried} of {len(named)} named steps tried"
+
+
+def power(over: Over, chance: random.Random) -> str:
+    """Cut the power at random."""
+    with World(models=2) as world, Scene(world, PowerCut(chance)) as scene:
+        live(scene, world.models, [])
+        for plans in chains(scene.steps(), chance):
+            if over():
+                break
+            _try(scene, world, plans)
+        return f"{scene.deaths} power cuts"
+
+
+def _try(scene: Scene, world: World, plans: list[Plan]) -> None:
+    try:
+        live(scene, world.models, plans)
+    except AssertionError as error:
+        raise AssertionError(f"after deaths at {plans}: {error}") from error
+
+
+def _deadline(seconds: float) -> Over:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+def main() -> int:
+    """Run them and print what was survived."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Attack the plugin.")
+    parser.add_argument("--seconds", type=float, default=os.environ.get("SOAK_SECONDS", "300"))
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--only", choices=sorted(SHARES))
+    args = parser.parse_args()
+    if missing(("kernel-mounts",)):
+        sys.stderr.write("soak: needs root and the right to unshare the mount namespace\n")
+        return 2
+    soaks = {"crash": crash, "power": power, "race": race}
+    for name in [args.only] if args.only else SHARES:
+        seconds = args.seconds * (1.0 if args.only else SHARES[name])
+        try:
+            survived = soaks[name](_deadline(seconds), random.Random(args.seed))  # noqa: S311 - repeatable
+        except AssertionError as error:
+            sys.stderr.write(f"soak: {name} broke with --seed {args.seed}: {error}\n")
+            return 1
+        sys.stdout.write(f"{name:6} {survived} (seed {args.seed})\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
