@@ -27,6 +27,7 @@ from emulator.contracts import Caller, Json
 from emulator.control_plane import ControlPlane
 from emulator.disk import Disk, unchanged
 from emulator.faults.cluster_faults import ClusterFaults, Levers
+from emulator.faults.relay import Relay
 from emulator.hubs.hub import Hub
 from emulator.hubs.huggingface import HuggingFaceHub
 from emulator.hubs.modelscope import ModelScopeHub
@@ -69,6 +70,7 @@ class Cluster:
         self._nodes: dict[str, Node] = {}
         self._node_count = 0
         self._hubs: list[Hub] = []
+        self._relays: dict[str, Relay] = {}
         self._kubeconfigs = 0
         self._folder: Path | None = None
         self._plane = ControlPlane(kubernetes, self.clock, self._nodes, seed)
@@ -101,6 +103,8 @@ class Cluster:
             hub.stop()
         for node in self._nodes.values():
             node.stop_kubelet()
+        for relay in self._relays.values():
+            relay.stop()
         self.faults.close()
         self._plane.stop()
         for node in self._nodes.values():
@@ -213,6 +217,24 @@ class Cluster:
         hub = ModelScopeHub(clock=self.clock, authority=authority, habits=habits)
         self._hubs.append(hub.start())
         return hub
+
+    def add_relay(self, name: str, target: tuple[str, int]) -> Relay:
+        """Add a network link to a program, which can be cut; give clients its `address` instead.
+
+        Raises:
+            ValueError: the name is taken.
+        """
+        if name in self._relays:
+            raise ValueError(f"there is a relay {name!r} already: choose another name")
+        self._relays[name] = Relay(target).start()
+        return self._relays[name]
+
+    def relay(self, name: str) -> Relay:
+        """Return a relay. Raises LookupError."""
+        if name not in self._relays:
+            known = ", ".join(self._relays) or "none"
+            raise LookupError(f"there is no relay {name!r}; there are {known}")
+        return self._relays[name]
 
     def apply(self, source: Path | Json | Iterable[Json]) -> list[Json]:
         """Apply objects, or the YAML of a file or folder, as administrator; return the results.

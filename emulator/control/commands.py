@@ -92,10 +92,10 @@ def run(cluster: Cluster, text: str) -> str:
         for key, value in given.items()
     }
     try:
-        command.do(cluster, **arguments)
+        said = command.do(cluster, **arguments)
     except (LookupError, ValueError, OSError) as error:
         raise CommandError(f"{name}: {error}") from None
-    return f"done: {text.strip()}"
+    return f"done: {text.strip()}" + (f": {said}" if isinstance(said, str) else "")
 
 
 def usage() -> Iterator[str]:
@@ -256,6 +256,29 @@ def fail_mount(cluster: Cluster, node: str, error: str) -> None:
     mounts.fail_next(_number(error))
 
 
+def open_relay(cluster: Cluster, name: str, target: str) -> str:
+    """Open a link to host:port that can be cut; the answer names the address to use instead."""
+    host, _, port = target.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"target={target}: write it as host:port")
+    return ":".join(map(str, cluster.add_relay(name, (host, int(port))).address))
+
+
+def cut_relay(cluster: Cluster, name: str, after_bytes: int = 0) -> None:
+    """Break a link, now or after so many more bytes to its clients."""
+    cluster.relay(name).cut(after_bytes)
+
+
+def hold_relay(cluster: Cluster, name: str) -> None:
+    """Let nothing through a link, while connections stay open."""
+    cluster.relay(name).hold()
+
+
+def mend_relay(cluster: Cluster, name: str) -> None:
+    """Let everything through a link again."""
+    cluster.relay(name).mend()
+
+
 def advance(cluster: Cluster, seconds: float) -> None:
     """Move the manual clock of the cluster."""
     if not isinstance(cluster.clock, ManualClock):
@@ -310,6 +333,10 @@ _COMMANDS: Mapping[str, _Command] = {
     "hub.start": _on_hubs("start", "Let the hub listen again"),
     "hub.stop-content": _on_hubs("stop_content_host", "Refuse connections to the content host"),
     "hub.start-content": _on_hubs("start_content_host", "Let the content host listen again"),
+    "relay.open": _call(open_relay),
+    "relay.cut": _call(cut_relay),
+    "relay.hold": _call(hold_relay),
+    "relay.mend": _call(mend_relay),
     "clock.advance": _call(advance),
     "release": _call(release),
     "clear": _call(clear),

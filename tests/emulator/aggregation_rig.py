@@ -66,7 +66,7 @@ class _Reached(ApiServer):
 class Backend:
     """The recordings' aggregated server on a port of our own; keeps what it was asked."""
 
-    def __init__(self, authority: Authority, hosts: list[str], client_ca: str) -> None:
+    def __init__(self, authority: Authority, hosts: list[str], client_ca: str | None) -> None:
         self.authority = authority
         self.requests: list[Request] = []
         self.resources: list[Json] = list(RESOURCES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import subprocess
 import sys
@@ -87,6 +88,21 @@ def _download(hub: str) -> bytes:
     with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - ours
         content: bytes = answer.read()
         return content
+
+
+def test_relay_commands(cluster: Cluster) -> None:
+    """A link to any program is opened, cut in a transfer, and mended."""
+    (hub,) = cluster.hubs
+    target = hub.url.removeprefix("http://")
+    address = run(cluster, f"relay.open name=peer target={target}").rpartition(": ")[2]
+    assert _download(f"http://{address}") == FILE["model.bin"]
+    run(cluster, "relay.cut name=peer after_bytes=500")
+    with pytest.raises((http.client.HTTPException, OSError)):
+        _download(f"http://{address}")
+    run(cluster, "relay.mend name=peer")
+    assert _download(f"http://{address}") == FILE["model.bin"]
+    with pytest.raises(CommandError, match="there is no relay 'other'; there are peer"):
+        run(cluster, "relay.hold name=other")
 
 
 def test_node_and_clock_commands(cluster: Cluster) -> None:
