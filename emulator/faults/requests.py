@@ -114,22 +114,26 @@ class RequestFaults:
 
     def respond(self, request: Request, handle: Callable[[Request], Response]) -> Response:
         """Return the answer to a request: spoiled by the first rule that fits, or as it is."""
-        rule, route = self._pick(request)
+        if not self._rules:  # the usual case costs nothing
+            response = handle(request)
+            return self._kept(response, _route(request)) if response.live else response
+        route = _route(request)
+        rule = self._pick(request, route)
         if rule is None:
             response = handle(request)
         else:
             response = rule.effect.strike(route, lambda: handle(request), self.gate)
-        if response.live and route.plural:
-            watched = _Watched(response.body, route.plural, self.gate)
-            with self._lock:
-                self._watches.add(watched)
-            response.body = watched
+        return self._kept(response, route) if response.live else response
+
+    def _kept(self, response: Response, route: Route) -> Response:
+        """Put a watch under control."""
+        watched = _Watched(response.body, route.plural, self.gate)
+        with self._lock:
+            self._watches.add(watched)
+        response.body = watched
         return response
 
-    def _pick(self, request: Request) -> tuple[RequestRule | None, Route]:
-        route = parse(request.method, request.path, request.query)
-        if not self._rules:
-            return None, route
+    def _pick(self, request: Request, route: Route) -> RequestRule | None:
         with self._lock:
             for rule in self._rules:
                 if not rule.fits(route, lambda: self._who(request)):
@@ -139,14 +143,18 @@ class RequestFaults:
                     continue
                 rule.times = None if rule.times is None else rule.times - 1
                 rule.hits += 1
-                return rule, route
-        return None, route
+                return rule
+        return None
 
     def _open(self, resource: str) -> list[_Watched]:
         with self._lock:
             watches = list(self._watches)
         fitting = [one for one in watches if fnmatch.fnmatchcase(one.resource, resource)]
         return [one for one in fitting if not one.closed]
+
+
+def _route(request: Request) -> Route:
+    return parse(request.method, request.path, request.query)
 
 
 class _Watched:
