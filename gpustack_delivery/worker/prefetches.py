@@ -25,7 +25,7 @@ from gpustack_delivery.mirror import Key
 from gpustack_delivery.ports import Clock, Kube
 from gpustack_delivery.vocabulary.artifact import ModelArtifact
 from gpustack_delivery.vocabulary.grants import ModelStoreBinding
-from gpustack_delivery.vocabulary.node_store import ModelEntry
+from gpustack_delivery.vocabulary.node_store import ModelEntry, ModelState
 from gpustack_delivery.vocabulary.prefetch import ModelPrefetch
 from gpustack_delivery.vocabulary.resources import MODEL_PREFETCHES, PODS, Json
 from gpustack_delivery.vocabulary.settings import WARMUP_IMAGE
@@ -182,10 +182,13 @@ class Prefetches:
             may_pin=binding is not None and binding.spec.allow_pinned,
             marks=self._marks.get(prefetch.metadata.key, {}),
         )
-        renderings = self._renderings(artifact, targets)
+        entries = self._residents.entries(facts.digest) if facts.digest else {}
+        # Of thousands of targets nearly all hold the content: only the others may need a Pod.
+        lacking = tuple(name for name in targets if not _holds(entries.get(name)))
+        renderings = self._renderings(artifact, lacking)
         return replace(
             facts,
-            entries=self._residents.entries(facts.digest) if facts.digest else {},
+            entries=entries,
             fingerprints={node: made.fingerprint for node, made in renderings.items()},
         )
 
@@ -237,6 +240,10 @@ class Prefetches:
 def _wish(prefetch: ModelPrefetch) -> tuple[object, ...]:
     metadata = prefetch.metadata
     return metadata.uid, metadata.generation, metadata.terminating
+
+
+def _holds(entry: ModelEntry | None) -> bool:
+    return entry is not None and entry.state is ModelState.READY
 
 
 def _identity(artifact: ModelArtifact) -> tuple[object, ...]:
