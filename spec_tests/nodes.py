@@ -160,8 +160,9 @@ class Node:
     def tree(self, call: PublishCall) -> Path:
         """Return the directory that a mount shows."""
         (mount,) = self.mounted(call)
-        # The kernel's table names a root within its filesystem, which is no path to go by.
-        return call.target if self._world.shape.kernel_mounts else Path(mount.root)
+        # The kernel names a root within its filesystem, which need not be a path.
+        root = Path(mount.root)
+        return root if root.is_dir() else call.target
 
     def read_all(self, call: PublishCall) -> dict[str, bytes]:
         """Return every file a container would see through the mount, with its content."""

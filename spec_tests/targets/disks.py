@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -100,14 +101,21 @@ class Tmpfs:
 class WatchedMounts(KernelMounts):
     """The kernel's mounts below a node's folder, without the cache's own filesystem."""
 
-    def __init__(self, root: Path, hidden: Path) -> None:
-        """Look at mounts below `root`, but not at `hidden` itself."""
+    def __init__(self, root: Path, cache: Path) -> None:
+        """Look at mounts below `root`; `cache` is where the cache's filesystem is mounted."""
         super().__init__(root)
-        self._hidden = hidden.resolve()
+        self._cache = cache.resolve()
+        device = cache.stat().st_dev
+        self._device = f"{os.major(device)}:{os.minor(device)}"
 
     def table(self) -> tuple[Mount, ...]:
-        """Return every live mount, stacked ones repeated, in mount order."""
-        return tuple(mount for mount in super().table() if mount.target != self._hidden)
+        """Return every live mount, stacked ones repeated, in mount order, with paths as roots."""
+        return tuple(self._with_path(m) for m in super().table() if m.target != self._cache)
+
+    def _with_path(self, mount: Mount) -> Mount:
+        if mount.device != self._device:
+            return mount
+        return replace(mount, root=str(self._cache / mount.root.lstrip("/")))
 
     def fail_next(self, error_number: int) -> NoReturn:
         """Refuse: a program's own calls cannot be made to fail from outside it."""
