@@ -11,14 +11,14 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from tests.mutants import MUTANTS, Mutant
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_REPORTS: Final = _ROOT / "build" / "mutants"
 _RUN_SECONDS: Final = 900
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     if unknown := sorted(set(names) - MUTANTS.keys()):
         parser.error(f"no mutant {unknown[0]!r}: there are {', '.join(MUTANTS)}")
     chosen = [MUTANTS[name] for name in names]
-    verdicts, words = _run("unbroken", {mutant.rule for mutant in chosen})
+    verdicts, words = _run({mutant.rule for mutant in chosen})
     bad = 0
     for mutant in chosen:
         before = verdicts.get(mutant.rule, "no verdict")
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def _caught(mutant: Mutant) -> bool:
-    verdicts, words = _run(mutant.name, {mutant.rule}, "--mutant", mutant.name, "--maxfail=1")
+    verdicts, words = _run({mutant.rule}, "--mutant", mutant.name, "--maxfail=1")
     after = verdicts.get(mutant.rule, "no verdict")
     if after == "failed":
         _say(f"caught    {mutant.name} by {mutant.rule}")
@@ -53,11 +53,14 @@ def _caught(mutant: Mutant) -> bool:
     return False
 
 
-def _run(name: str, rules: Iterable[str], *more: str) -> tuple[dict[str, str], str]:
+def _run(rules: Iterable[str], *more: str) -> tuple[dict[str, str], str]:
     """Run the tests of some rules in a process of their own; return verdicts and last words."""
-    folder = _REPORTS / name
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        return _report(Path(folder), rules, more)
+
+
+def _report(folder: Path, rules: Iterable[str], more: Sequence[str]) -> tuple[dict[str, str], str]:
     report = folder / "report.json"
-    report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "spec_tests", "-p", "tests.mutants.breaking", "-q"]
     command += ["--rules", ",".join(sorted(rules)), "--spec-report", str(folder), *more]
     try:
