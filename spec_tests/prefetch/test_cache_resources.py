@@ -77,6 +77,16 @@ def test_an_explicit_zero_is_unlimited(warming: Warming) -> None:
     follows(warming, "gpu-1", lambda found: found["download"].get("bytesPerSecond") == 1 << 20)
 
 
+@pytest.mark.rule("MP-RES-01", "NS-OWN-05")
+@pytest.mark.parametrize(("high", "low"), [(70, 70), (96, 50), (60, 0)])
+def test_watermarks_that_no_node_can_follow_are_refused(
+    warming: Warming, high: int, low: int
+) -> None:
+    """The low one below the high one, and both within their bounds."""
+    watermarks = {"highPercent": high, "lowPercent": low}
+    warming.refused(warming.store, labels=GPU, watermarks=watermarks)
+
+
 @pytest.mark.rule("MP-RES-02")
 def test_a_node_joins_and_leaves_its_pool_by_label(warming: Warming) -> None:
     """The overrides come with the label and go with it, or with the store."""
