@@ -52,6 +52,10 @@ class PeerOptions:
         ):
             if not least <= value <= most:
                 raise ConfigurationFault(f"{flag} must be from {least} to {most}: {value}")
+        if not self.token_file.is_absolute():
+            raise ConfigurationFault(
+                f"--peer-sync-token-file must be an absolute path: {str(self.token_file)!r}"
+            )
         if self.port and self.authentication == "token" and not self.service_account:
             raise ConfigurationFault(
                 "--peer-sync-service-account is required with --peer-sync-auth=token: "

@@ -33,6 +33,7 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
     assert options.cache_root == Path("/var/lib/gpustack/models")
     assert options.csi_socket == Path("/var/lib/kubelet/plugins/model.csi.gpustack.ai/csi.sock")
     assert (options.secure_port, options.peer_sync.port) == (32444, 0)
+    assert options.peer_sync.token_file == Path("/var/run/secrets/gpustack-model-peer/token")
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,7 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
         (["--peer-sync-auth", "mtls"], "--peer-sync-auth"),
         (["--peer-sync-max-serving-streams", "0"], "--peer-sync-max-serving-streams"),
         (["--peer-sync-streams-per-source", "65"], "--peer-sync-streams-per-source"),
+        (["--peer-sync-token-file", "token"], "--peer-sync-token-file"),
         (["--log-level", "loud"], "--log-level"),
     ],
 )
