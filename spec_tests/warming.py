@@ -89,6 +89,12 @@ class Warming:
         }
         return self._create("ModelDeployment", name, artifact.namespace, spec)
 
+    def instance(self, name: str, artifact: Artifact) -> Json:
+        """Create an Instance that has an artifact among its volumes."""
+        self._ensure_kind("Instance", "instances", "Namespaced")
+        volumes = [{"name": "model", "model": {"artifactRef": {"name": artifact.name}}}]
+        return self._create("Instance", name, artifact.namespace, {"additionalVolumes": volumes})
+
     def change(self, kind: str, name: str, namespace: str = NAMESPACE, **spec: Any) -> None:
         """Change fields of an object's spec; None takes one away."""
         space = "" if kind == "ModelStore" else namespace

@@ -10,8 +10,8 @@ import pytest
 from emulator.hubs.broken_bodies import Hangup
 from emulator.hubs.faults import Fault
 from emulator.hubs.wrong_answers import HtmlPage, NextLink, Rewrite, Status, mask_digests
+from spec_tests.deciding import decided
 from spec_tests.oracle import File, Tree
-from spec_tests.pods import Artifact
 from spec_tests.scenario import World
 from spec_tests.worlds import TINY, Repository
 
@@ -22,15 +22,6 @@ Worlds = Callable[..., World]
 def world(worlds: Worlds) -> World:
     """Give a world of a worker and a hub."""
     return worlds(nodes=(), worker=True)
-
-
-def decided(world: World, artifact: Artifact) -> tuple[str, str]:
-    """Wait until a resolution is decided, and return status and reason of Resolved."""
-    return world.until(
-        lambda: found if (found := world.resolution(artifact))[0] in {"True", "False"} else None,
-        "the resolution is decided",
-        within_seconds=60,
-    )
 
 
 @pytest.mark.rule("AR-HF-01")
