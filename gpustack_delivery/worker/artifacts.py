@@ -117,6 +117,8 @@ class Artifacts:
         self, key: Key, old: ModelArtifact | None, new: ModelArtifact | None
     ) -> None:
         self._holders.artifact_changed(key, old, new)
+        if old is not None and new is None:
+            self._notes.pop(old.metadata.uid, None)
         self._controller.enqueue(key)
 
     def _store_changed(

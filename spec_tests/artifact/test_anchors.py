@@ -55,6 +55,7 @@ def test_another_digest_than_expected_is_a_mismatch(world: World) -> None:
 
 
 @pytest.mark.rule("AR-ANC-01")
+@pytest.mark.feature("modelscope")
 def test_another_digest_on_model_scope_is_a_mismatch(world: World) -> None:
     """A digest of the other hub's listing is another one, and both are named."""
     scope = ModelScope(world)
@@ -214,6 +215,7 @@ def test_a_listing_that_changed_revokes_when_it_is_repeated(world: World) -> Non
 
 
 @pytest.mark.rule("AR-ANC-03")
+@pytest.mark.feature("modelscope")
 def test_an_anchored_artifact_of_model_scope_is_listed_again(world: World) -> None:
     """On ModelScope likewise: a listing at the commit, and no ref is asked for."""
     scope = ModelScope(world)

@@ -17,6 +17,7 @@ from spec_tests.oracle import File, Tree
 from spec_tests.scenario import World
 from spec_tests.worlds import TINY, Repository
 
+pytestmark = pytest.mark.feature("modelscope")
 Worlds = Callable[..., World]
 COMMITS: Final = "/api/v1/models/acme/tiny/commits"
 FILES: Final = "/api/v1/models/acme/tiny/repo/files"
