@@ -30,6 +30,10 @@ COMMANDS: Final = {
         "gpustack_delivery.worker.manifest_command",
         "print the manifest digest of a folder or of a hub revision",
     ),
+    "volume": (
+        "gpustack_delivery.worker.volume_command",
+        "print the volume by which a Pod mounts an artifact",
+    ),
     "demo": ("gpustack_delivery.demo", "deliver a real model on the embedded cluster"),
 }
 

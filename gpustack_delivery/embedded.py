@@ -165,6 +165,7 @@ class Embedded:
             webhook_configuration=RELEASE,
             public_api_service=PUBLIC_API if served else "",
             public_api_port=0,
+            runs_consumers="--run-consumers" in self._worker_arguments(),
             # There is one worker, and a manual clock stops at every renewal: a day has few of them.
             lease_seconds=1800,
             environment=self._worker_environment(),
@@ -212,6 +213,11 @@ class Embedded:
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
+
+    def _worker_arguments(self) -> list[str]:
+        """Return the rendered arguments of the worker's container."""
+        found = next(obj for obj in self._objects if obj["kind"] == "Deployment")
+        return list(found["spec"]["template"]["spec"]["containers"][0]["args"])
 
     def _served(self, service: str) -> bool:
         """Say whether the rendered chart has a Service."""

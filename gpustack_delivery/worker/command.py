@@ -33,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kubeconfig", default="", metavar="FILE", help="default: the Pod's service account")
     _add_serving_arguments(parser)
     add(
+        "--run-consumers",
+        action="store_true",
+        help="run the Pods of ModelDeployments and Instances; not beside the full operator",
+    )
+    add(
         "--token-file",
         default=str(SERVICE_ACCOUNT / "token"),
         metavar="FILE",
@@ -125,6 +130,7 @@ def _options(args: argparse.Namespace) -> WorkerOptions:
         webhook_configuration=args.webhook_configuration,
         public_api_service=args.public_api_service,
         public_api_port=_whole("--public-api-port", args.public_api_port),
+        runs_consumers=args.run_consumers,
         certificate_directory=Path(directory) if directory else None,
         lease_seconds=_whole("--lease-seconds", args.lease_seconds),
         own_token=lambda: _read_token(token_file),

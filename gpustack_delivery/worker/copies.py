@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpustack_delivery.decisions.consuming import CONSUMER_LABEL
 from gpustack_delivery.decisions.pods import Taint, WarmUp
 from gpustack_delivery.mirror import Mirror, Selection
 from gpustack_delivery.ports import Clock, Kube
@@ -24,7 +25,9 @@ from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.artifact import TOKEN_KEY, ModelArtifact
 from gpustack_delivery.vocabulary.consumers import (
     INSTANCE_TYPES,
+    INSTANCES,
     MODEL_DEPLOYMENTS,
+    Instance,
     InstanceType,
     ModelDeployment,
 )
@@ -74,6 +77,20 @@ class NodeFacts:
             metadata.terminating,
             tuple(Taint.from_wire(taint) for taint in taints),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPod:
+    """A Pod that a ModelDeployment or an Instance runs."""
+
+    metadata: Metadata
+    ended: bool
+
+    @classmethod
+    def from_wire(cls, body: Mapping[str, Any]) -> ConsumerPod:
+        """Read a Pod that bears our label."""
+        phase = (body.get("status") or {}).get("phase", "")
+        return cls(Metadata.from_wire(body), phase in {"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +166,10 @@ class Copies:
         self.deployments = Mirror(
             others, clock, whole(MODEL_DEPLOYMENTS), ModelDeployment.from_wire
         )
+        self.instances = Mirror(others, clock, whole(INSTANCES), Instance.from_wire)
+        self.consumer_pods = Mirror(
+            kube, clock, whole(PODS, label_selector=CONSUMER_LABEL), ConsumerPod.from_wire
+        )
         self.instance_types = Mirror(others, clock, whole(INSTANCE_TYPES), InstanceType.from_wire)
 
     def start(self) -> None:
@@ -179,5 +200,7 @@ class Copies:
             self.prefetches,
             self.warm_ups,
             self.deployments,
+            self.instances,
+            self.consumer_pods,
             self.instance_types,
         )

@@ -169,6 +169,7 @@ class Worker:
             open_hub=self._open_hub,
             webhook_configuration=options.webhook_configuration,
             ca_pem=lambda: self.ca_pem,
+            runs_consumers=options.runs_consumers,
         )
         fenced = FencedKube(self._kube, lambda: self.leading)
         self._term = Term(fenced, self._clock, duties, self._metrics)

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from gpustack_delivery.ports import Clock, Kube
 from gpustack_delivery.worker.artifacts import Artifacts
 from gpustack_delivery.worker.bindings import Bindings
+from gpustack_delivery.worker.consumers import Consumers
 from gpustack_delivery.worker.controller import Observer
 from gpustack_delivery.worker.copies import Copies
 from gpustack_delivery.worker.errands import Errands
@@ -53,6 +54,7 @@ class Duties:
         open_hub: how hubs are reached.
         webhook_configuration: the configurations to keep trusting, "" for none.
         ca_pem: returns the CA certificates to be trusted.
+        runs_consumers: whether ModelDeployments and Instances are ours to run.
     """
 
     namespace: str
@@ -60,6 +62,7 @@ class Duties:
     open_hub: OpenHub
     webhook_configuration: str
     ca_pem: Callable[[], str]
+    runs_consumers: bool = False
 
 
 class Term:
@@ -81,6 +84,8 @@ class Term:
                 kube, clock, observer, Warming(self._copies, residents, self._settings, events)
             ),
         ]
+        if duties.runs_consumers:
+            self._parts.append(Consumers(kube, clock, observer, self._copies, self._settings))
         if duties.webhook_configuration:
             self._parts.append(
                 Trust(kube, clock, observer, duties.webhook_configuration, duties.ca_pem)

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.mutants import node, public_api, warming, worker
+from tests.mutants import artifacts, node, public_api, warming, worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,16 @@ _ALL: Final = (
     Mutant(worker.lets_anybody_write_a_status, "NS-OWN-13"),
     Mutant(worker.looks_up_no_pod, "NS-OWN-15"),
     Mutant(worker.lets_anybody_resolve, "NS-OWN-18"),
-    Mutant(public_api.asks_nobody_for_rights, "VW-AUT-01"),
+    Mutant(artifacts.believes_the_hub_alone, "AR-MS-01"),
+    Mutant(artifacts.takes_a_cut_listing_for_whole, "AR-MS-02"),
+    Mutant(artifacts.knows_no_codes, "AR-MS-03"),
+    Mutant(artifacts.ignores_new_secrets, "AR-REV-01"),
+    Mutant(artifacts.revokes_at_the_first_refusal, "AR-REV-02"),
+    Mutant(artifacts.revokes_in_an_outage, "AR-REV-03"),
+    Mutant(artifacts.expects_nothing, "AR-ANC-01"),
+    Mutant(artifacts.lets_specs_change, "AR-RES-02"),
+    Mutant(artifacts.counts_every_percent, "AR-RES-07"),
+    Mutant(artifacts.lets_go_what_is_named, "AR-RES-08"),
     Mutant(public_api.takes_progress_for_the_artifact, "VW-AUT-01"),
     Mutant(public_api.lets_node_stores_be_written, "NS-OWN-09"),
     Mutant(public_api.shows_the_stored_version, "VW-RES-01"),

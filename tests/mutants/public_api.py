@@ -7,15 +7,10 @@ from typing import Any
 import pytest
 
 from gpustack_delivery.worker.public_api import models, settings_store, targets
-from gpustack_delivery.worker.public_api.access import Access
+from gpustack_delivery.worker.public_api.access import Action
 from gpustack_delivery.worker.public_api.progress import Deliveries
 
 Patch = pytest.MonkeyPatch
-
-
-def asks_nobody_for_rights(patch: Patch) -> None:
-    """Let everybody do everything."""
-    patch.setattr(Access, "demand", lambda *_: None)
 
 
 def takes_progress_for_the_artifact(patch: Patch) -> None:
@@ -24,7 +19,7 @@ def takes_progress_for_the_artifact(patch: Patch) -> None:
     def action(self: targets.Target) -> Any:
         resource = self.served.resource
         place = {"namespace": self.namespace, "name": self.name}
-        return targets.Action(self.verb, resource.group, resource.plural, "", **place)
+        return Action(self.verb, resource.group, resource.plural, "", **place)
 
     patch.setattr(targets.Target, "action", property(action))
 
