@@ -59,8 +59,11 @@ def test_a_cold_node_takes_the_tree_from_a_peer(worlds: Builder) -> None:
 def test_ten_nodes_cost_the_hub_one_copy(worlds: Builder, start: str) -> None:
     """However many nodes want a digest, one after another or all at once."""
     world = worlds(nodes=TEN, peer_port=free_port())
-    artifact = world.artifact()
+    artifact, slow = world.artifact(), {"bytesPerSecond": 1 << 16}
     if start == "together":
+        for name in TEN:  # slow enough that all of them are under way at once
+            world.stand_in.reconfigure(name, lambda spec: spec["download"].update(slow))
+        world.advance(1)
         mounted_everywhere(world, artifact, world.nodes.values())
     else:
         for node in world.nodes.values():
