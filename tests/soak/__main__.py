@@ -57,10 +57,13 @@ def power(over: Over, chance: random.Random) -> str:
     """Cut the power at random."""
     with World(models=2) as world, Scene(world, PowerCut(chance)) as scene:
         live(scene, world.models, [])
-        for plans in chains(scene.steps(), chance):
+        steps = scene.steps()
+        arriving = [step for step in steps if "partial/H/N" in step]
+        for pair in zip(chains(arriving, chance), chains(steps, chance), strict=False):
+            for plans in pair:
+                _try(scene, world, plans)
             if over():
                 break
-            _try(scene, world, plans)
         return f"{scene.deaths} power cuts"
 
 

@@ -45,6 +45,7 @@ def chains(steps: Sequence[str], chance: random.Random) -> Iterator[list[Plan]]:
             if chance.random() < 0.25:
                 plans.append(Plan(seconds=chance.uniform(0.01, _LONGEST_LIFE_SECONDS)))
             else:
-                step = chance.choice(names)
+                # Half of them where most happens, half of them where little does.
+                step = chance.choice(chance.choice((names, steps)))
                 plans.append(Plan(step, chance.randint(1, counts[step])))
         yield plans

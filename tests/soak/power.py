@@ -72,7 +72,8 @@ class PowerCut:
         holders = {inode.durable: number for number, inode in inodes.items() if inode.durable}
         heirs = {inode.present: number for number, inode in inodes.items() if inode.present}
         for number, inode in inodes.items():
-            chosen[number] = self._chance.choice((inode.present, inode.durable))
+            # Mostly as it stands now: a tree of names is deep, and each level has to survive.
+            chosen[number] = self._chance.choice((*[inode.present] * 11, inode.durable))
         for number, inode in inodes.items():
             before = inode.durable
             heir = heirs.get(before) if before is not None and inode.present is None else None
@@ -111,7 +112,7 @@ class PowerCut:
         versions = [v for v in (inode.present_bytes, inode.durable_bytes) if v is not None]
         if inode.durable_bytes is None:
             versions.append(b"")
-        length = len(self._chance.choice(versions))
+        length = len(self._chance.choice((*versions[:1] * 3, *versions)))
         pages = []
         for start in range(0, length, PAGE):
             page = self._chance.choice(versions)[start : min(start + PAGE, length)]

@@ -146,7 +146,7 @@ def race(over: Callable[[], bool], chance: random.Random) -> str:
                 raise pod.broken
         assert not scene.look.used()
         scene.restart()
-        world.await_status(scene.look.published(), set())
+        scene.finish()
         mounts = sum(pod.mounted for pod in pods)
         log = scene.log.read_text(errors="replace")
         collected, cancelled = log.count("collected: digest="), log.count("reason=Canceled")

@@ -125,16 +125,18 @@ class Scene:
 
     def finish(self) -> None:
         """Look at everything a last time."""
-        self._survive()
+        look, reports = self.look, self._world.reports
+        self._until(lambda: reports(look.published(), look.used()), "a true report")
         self.look.mounts()
         self.look.references()
         self._account()
-        self._world.await_status(self.look.published(), self.look.used())
 
     def restart(self) -> None:
         """Kill the plugin, look at what it left, and start another."""
         self.kill()
+        self._world.forget_requests()
         self.look.mounts()
+        self._limit = self.look.missing_bytes()
         self._start()
 
     def steps(self) -> list[str]:

@@ -120,16 +120,12 @@ class World:
         eventually(lambda: not self.hub.requests.in_flight, "the end of a dead process's requests")
         self.hub.requests.clear()
 
-    def await_status(self, ready: Set[str], used: Set[str]) -> None:
-        """Wait until the node reports exactly these digests as published and in use."""
-
-        def reported() -> bool:
-            store = self.cluster.client.get(VERSION, "NodeModelStore", NODE)
-            entries = store.get("status", {}).get("models", [])
-            found = {e["digest"] for e in entries if e["state"] == "Ready"}
-            return found == ready and {e["digest"] for e in entries if e.get("referenced")} == used
-
-        eventually(reported, f"the report of {len(ready)} trees, {len(used)} in use")
+    def reports(self, ready: Set[str], used: Set[str]) -> bool:
+        """Say whether the node reports exactly these digests as published and in use."""
+        store = self.cluster.client.get(VERSION, "NodeModelStore", NODE)
+        entries = store.get("status", {}).get("models", [])
+        found = {e["digest"] for e in entries if e["state"] == "Ready"}
+        return found == ready and {e["digest"] for e in entries if e.get("referenced")} == used
 
     def _model(self, number: int) -> Model:
         name, files = f"m{number}", contents(number)
