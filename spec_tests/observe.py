@@ -202,7 +202,16 @@ class ApiAs:
             _AnyStatus(),
         )
         with opener.open(request, timeout=_DEADLINE_SECONDS) as response:
-            return response.status, json.loads(response.read())
+            return response.status, _decoded(response.read())
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    """Return an answer's object; plain text, as for an API that nobody serves, is a message."""
+    try:
+        found: dict[str, Any] = json.loads(body)
+    except ValueError:
+        return {"message": body.decode("utf-8", "replace").strip()}
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ WORKER: Final = "worker"
 MODEL_MANAGER: Final = "model-manager"
 
 PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
-    WORKER: frozenset({"kubeconfig", "namespace", "webhook_port", "worker_url", "certificate_dir"}),
+    WORKER: frozenset(
+        {"kubeconfig", "namespace", "webhook_port", "api_port", "worker_url", "certificate_dir"}
+    ),
     MODEL_MANAGER: frozenset(
         {
             "kubeconfig",

@@ -18,7 +18,6 @@ from spec_tests.targets.manifest import Manifest, ManifestError
 
 Json = dict[str, Any]
 
-_PEERS: Final = "peer-sync"
 _OF_THE_WORKER: Final = frozenset(
     {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "APIService"}
 )
@@ -65,23 +64,23 @@ def without_worker(objects: list[Json]) -> list[Json]:
     return [obj for obj in objects if obj["kind"] not in _OF_THE_WORKER]
 
 
-def services(objects: list[Json]) -> set[tuple[str, str]]:
-    """Return namespace and name of every Service that leads the API server to the worker."""
-    found: set[tuple[str, str]] = set()
+def services(objects: list[Json], webhooks: int, apis: int) -> dict[tuple[str, str], int]:
+    """Return by namespace and name every Service that leads to the worker, with the port behind."""
+    found: dict[tuple[str, str], int] = {}
     for obj in objects:
-        if obj["kind"] == "APIService":
-            reached = [obj["spec"].get("service")]
-        else:
-            hooks = obj.get("webhooks") or ()
-            reached = [hook["clientConfig"].get("service") for hook in hooks]
-        found |= {(service["namespace"], service["name"]) for service in reached if service}
+        of_api = obj["kind"] == "APIService"
+        hooks = obj.get("webhooks") or ()
+        reached = [obj["spec"]] if of_api else [hook["clientConfig"] for hook in hooks]
+        for service in (each["service"] for each in reached if each.get("service")):
+            found[service["namespace"], service["name"]] = apis if of_api else webhooks
     return found
 
 
-def pod_template(objects: list[Json], account: str, peer_port: int) -> Json:
+def pod_template(objects: list[Json], account: str, ports: Mapping[str, int]) -> Json:
     """Return the Pod that a DaemonSet of an account would make, or the least that there can be.
 
-    It declares the world's own peer port, by which plugins find each other, or none.
+    It declares the world's own ports by their names, by which the worker and other plugins find
+    them; a port 0 is not there.
     """
     container = {"name": "main", "image": "model-manager"}
     least = {"metadata": {}, "spec": {"serviceAccountName": account, "containers": [container]}}
@@ -89,10 +88,9 @@ def pod_template(objects: list[Json], account: str, peer_port: int) -> Json:
     of_account = (each for each in templates if each["spec"].get("serviceAccountName") == account)
     template: Json = deepcopy(next(of_account, least))
     for each in template["spec"]["containers"]:
-        each["ports"] = [port for port in each.get("ports") or () if port.get("name") != _PEERS]
-    if peer_port:
-        declared = {"name": _PEERS, "containerPort": peer_port}
-        template["spec"]["containers"][0]["ports"].append(declared)
+        each["ports"] = [port for port in each.get("ports") or () if port.get("name") not in ports]
+    declared = [{"name": name, "containerPort": port} for name, port in ports.items() if port]
+    template["spec"]["containers"][0]["ports"] += declared
     return template
 
 

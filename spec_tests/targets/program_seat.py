@@ -80,6 +80,8 @@ class ProgramSeat:
         self.log: Log = ProgramLogs(self._folder)
         self._certificates = self._folder / "certificates"
         self._webhook_port = _free_port()
+        in_use = any("{api_port}" in word for word in manifest.commands.get(WORKER, ()))
+        self._api_port = _free_port() if in_use else self._webhook_port
         self._objects: list[dict[str, Any]] = []
         self._started: list[Program] = []
         self._disks: list[Tmpfs] = []
@@ -98,14 +100,15 @@ class ProgramSeat:
                 "namespace": oracle.OPERATOR_NAMESPACE,
             },
         )
-        reached = services(everything)
+        ports = services(everything, self._webhook_port, self._api_port)
+        reached = ports.keys()
         hosts = [_HOST, *(f"{name}.{namespace}.svc" for namespace, name in sorted(reached))]
         pair = authority.issue("worker", hosts)
         self._certificates.mkdir(mode=0o700)
         (self._certificates / "tls.crt").write_text(pair.certificate_pem, encoding="ascii")
         (self._certificates / "tls.key").write_text(pair.key_pem, encoding="ascii")
-        for service in reached if worker else ():
-            self.cluster.webhooks.routes[service] = (_HOST, self._webhook_port)
+        for service, port in ports.items() if worker else ():
+            self.cluster.webhooks.routes[service] = (_HOST, port)
         self._objects = everything if worker else without_worker(everything)
         namespace = {"metadata": {"name": oracle.OPERATOR_NAMESPACE}}
         self.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", **namespace}, *self._objects])
@@ -120,6 +123,7 @@ class ProgramSeat:
                 "kubeconfig": str(self.cluster.kubeconfig(self.worker_user)),
                 "namespace": oracle.OPERATOR_NAMESPACE,
                 "webhook_port": str(self._webhook_port),
+                "api_port": str(self._api_port),
                 "worker_url": self._worker_url,
                 "certificate_dir": str(self._certificates),
             },
@@ -145,9 +149,10 @@ class ProgramSeat:
     def start_plugin(self, node: Any) -> RunningProgram:
         """Start a node's plugin, and return when kubelet can be told of it."""
         account = self._manifest.accounts.get(MODEL_MANAGER, "default")
-        pod, address = self._plugin_pod(node, account)
-        bound = None if self.plugin_user == "admin" else (oracle.OPERATOR_NAMESPACE, pod)
         port = _free_port()
+        ports = {"https": port, "peer-sync": self._shape.peer_port}
+        pod, address = self._plugin_pod(node, account, ports)
+        bound = None if self.plugin_user == "admin" else (oracle.OPERATOR_NAMESPACE, pod)
         program = self._start(
             MODEL_MANAGER,
             node.name,
@@ -254,7 +259,7 @@ class ProgramSeat:
         file.write_text(token, encoding="ascii")
         return file
 
-    def _plugin_pod(self, node: Any, account: str) -> tuple[str, str]:
+    def _plugin_pod(self, node: Any, account: str, ports: Mapping[str, int]) -> tuple[str, str]:
         """Create the Pod that a DaemonSet's controller would, in place of an earlier one.
 
         Returns:
@@ -268,7 +273,7 @@ class ProgramSeat:
         except ApiError as error:
             if error.code != 404:
                 raise
-        template = pod_template(self._objects, account, self._shape.peer_port)
+        template = pod_template(self._objects, account, ports)
         client.create(
             {
                 "apiVersion": "v1",

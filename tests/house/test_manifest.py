@@ -39,8 +39,8 @@ def test_ours_is_what_we_are() -> None:
     objects = read(manifest, namespace="gpustack-system", kubernetes="1.30", values={})
     accounts = {obj["metadata"]["name"] for obj in objects if obj["kind"] == "ServiceAccount"}
     assert set(manifest.accounts.values()) <= accounts
-    assert services(objects)
-    assert not services(without_worker(objects))
+    assert set(services(objects, 1, 2).values()) == {1, 2}
+    assert not services(without_worker(objects), 1, 2)
 
 
 def test_half_an_implementation_says_so(tmp_path: Path) -> None:
