@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.mutants import artifacts, node, public_api, warming, worker
+from tests.mutants import artifacts, consuming, node, public_api, warming, worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,12 @@ _ALL: Final = (
     Mutant(artifacts.lets_specs_change, "AR-RES-02"),
     Mutant(artifacts.counts_every_percent, "AR-RES-07"),
     Mutant(artifacts.lets_go_what_is_named, "AR-RES-08"),
+    Mutant(consuming.names_every_holder, "SC-PRF-01"),
+    Mutant(consuming.prefers_the_unfit, "SC-PRF-02"),
+    Mutant(consuming.prefers_nothing, "NS-REQ-04"),
+    Mutant(consuming.mounts_claims_by_the_plugin, "NS-REQ-02"),
+    Mutant(consuming.keeps_the_secret, "NS-MNT-02"),
+    Mutant(consuming.mounts_nothing, "NS-MNT-01"),
     Mutant(public_api.takes_progress_for_the_artifact, "VW-AUT-01"),
     Mutant(public_api.lets_node_stores_be_written, "NS-OWN-09"),
     Mutant(public_api.shows_the_stored_version, "VW-RES-01"),
