@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from emulator.hubs.wrong_answers import Status
 from spec_tests.conftest import Builder
 from spec_tests.nodes import Node
 from spec_tests.oracle import File, Tree, pseudo_random
@@ -52,6 +53,28 @@ def test_a_cold_node_takes_the_tree_from_a_peer(worlds: Builder) -> None:
     call = second.mount(artifact)
     assert second.read_all(call) == TINY.contents()
     assert sent_by_hub(world) == sent
+
+
+@pytest.mark.rule("PS-CLI-01", "NS-REQ-05")
+def test_a_hub_that_is_away_is_replaced_and_one_that_refuses_is_not(worlds: Builder) -> None:
+    """A peer's listing stands in for a hub that cannot answer, never for one that says no."""
+    world = worlds(peer_port=free_port())
+    artifact = world.artifact()
+    with Impostor(world, "honest", TINY) as peer:
+        world.hub.faults.add(Status(403), at="tree")
+        world.node.publish(world.node.call(artifact))
+        world.until(
+            lambda: world.node.entry(artifact.digest).get("reason") == "AccessDenied",
+            "the refusal is told",
+            within_seconds=30,
+        )
+        assert peer.sent_bytes == 0
+        world.hub.faults.clear()
+        world.hub.faults.add(Status(503), at="tree")
+        world.advance(60)
+        call = world.node.mount(artifact)
+    assert world.node.read_all(call) == TINY.contents()
+    assert sent_by_hub(world) == 0
 
 
 @pytest.mark.rule("PS-CLI-01")
