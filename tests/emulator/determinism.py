@@ -156,6 +156,9 @@ def main(runs: int) -> int:
         if parted:
             sys.stdout.write(f"run {number} differs from the first at {parted}\n")
             return 1
+        if number % 50 == 0:
+            sys.stdout.write(f"{number} runs so far\n")
+            sys.stdout.flush()
     sys.stdout.write(f"{runs} runs wrote the same {len(first)} lines\n")
     return 0
 
