@@ -24,6 +24,9 @@ from emulator.hubs.request_log import RequestLog
 from gpustack_delivery.httpd import Request, Response, Server
 from gpustack_delivery.httpd.certificates import Authority, server_context
 
+NAME = "hub.test"
+"""A name that stands in a hub's certificate and in no DNS: only a proxy can know where it leads."""
+
 _URL_LIFETIME_SECONDS = 3600.0
 _RANGE_FROM_BYTES = 50_000_000_000
 
@@ -62,7 +65,7 @@ class Hub(ABC):
         self._repositories: dict[str, Repository] = {}
         self._users: dict[str, str] = {}
         self._authority = authority
-        hosts = [host, content_host, "localhost"]
+        hosts = [host, content_host, "localhost", NAME]
         tls = server_context(authority.issue("hub", hosts)) if authority else None
         self._hub = Server(self._serve("hub", self.answer), name="hub", host=host, tls=tls)
         self._cdn = Server(
