@@ -36,6 +36,9 @@ PEER_AUDIENCE: Final = "gpustack-model-peer"
 START_SECONDS: Final = 60.0
 """How long a program may take until it answers."""
 
+_STEPS: Final = 6
+"""How many of the longest steps a test may take in all."""
+
 _LOOKS: Final = 100
 _LOOK_SECONDS: Final = 0.03
 _HOST: Final = "127.0.0.1"
@@ -74,6 +77,7 @@ class ProgramSeat:
         self.plugin_user = _user(manifest.accounts.get(MODEL_MANAGER))
         self._manifest = manifest
         self._shape = shape
+        self._waited = 0.0
         self._real_seconds = real_seconds
         self._folder = cluster.folder / "programs"
         self._folder.mkdir()
@@ -187,13 +191,17 @@ class ProgramSeat:
         """Let real time pass, and come to rest.
 
         Raises:
-            Unsupported: it is too long.
+            Unsupported: it is too long, or all the steps together are.
         """
         if seconds > self._real_seconds:
             raise Unsupported(
                 f"{seconds:g} s at once: the implementation follows no clock but the real one, and "
                 f"--real-seconds is {self._real_seconds:g}"
             )
+        # Steps of a second are a wait for something, which ends as a failure when it does not come.
+        self._waited += seconds if seconds > 1 else 0
+        if self._waited > _STEPS * self._real_seconds:
+            raise Unsupported(f"more than {_STEPS * self._real_seconds:g} s of real time in all")
         pause(seconds)
         for _ in range(_LOOKS):
             version = self.cluster.api.store.version
