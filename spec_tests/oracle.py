@@ -84,7 +84,8 @@ def reads_as(figure: str, count: int) -> bool:
     """Say whether a figure of a message is a byte count, rounded either way in its one decimal."""
     number, _, unit = figure.partition(" ")
     exponent = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB").index(unit)
-    return abs(float(number) - count / 1024**exponent) < (0.1 if exponent else 0.5)
+    scaled: float = count / 1024**exponent
+    return abs(float(number) - scaled) < (0.1 if exponent else 0.5)
 
 
 def pseudo_random(size_bytes: int, seed: int) -> bytes:

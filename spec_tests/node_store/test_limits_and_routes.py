@@ -95,11 +95,18 @@ def test_one_byte_limit_holds_over_all_downloads(world: World) -> None:
 # the way to the hub
 
 
+def tiny_on(hub: HuggingFaceHub) -> Repository:
+    """Put the usual repository on another hub than the world's."""
+    found = hub.add_repository("acme/tiny", TINY.contents())
+    commit = found.resolve("main")
+    assert commit is not None
+    return Repository("acme/tiny", commit.id, TINY, found)
+
+
 def behind_a_proxy(world: World, hub: HuggingFaceHub, hub_settings: Mapping[str, str]) -> Artifact:
     """Make an artifact on a hub that only its name in a certificate is known of."""
     port = hub.url.rpartition(":")[2]
-    found = hub.add_repository("acme/tiny", TINY.contents())
-    repository = Repository("acme/tiny", found.resolve("main").id, TINY, found)
+    repository = tiny_on(hub)
     endpoint = f"https://{NAME}:{port}"
     world.stand_in.reconfigure(
         world.node.name,
@@ -168,8 +175,7 @@ def test_an_authority_that_nobody_named_is_not_trusted(world: World) -> None:
     """The same hub without its CA bundle is unavailable, and nothing is downloaded from it."""
     authority = Authority("a private authority")
     with HuggingFaceHub(clock=world.seat.clock, authority=authority) as hub:
-        found = hub.add_repository("acme/tiny", TINY.contents())
-        repository = Repository("acme/tiny", found.resolve("main").id, TINY, found)
+        repository = tiny_on(hub)
         world.stand_in.reconfigure(
             world.node.name, lambda spec: spec.update(hub={"huggingFaceEndpoint": hub.url})
         )
