@@ -4,7 +4,7 @@ Counts come from the nodes' own reports; a plugin that answered live can only ra
 has reported, because a report that is newer than the reading would otherwise be turned back. No
 node, Pod or repository is in the answer.
 
-Rules: VW-PRG-01 to 03.
+Rules: VW-PRG-01..03.
 """
 
 from __future__ import annotations

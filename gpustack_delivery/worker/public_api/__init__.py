@@ -8,5 +8,5 @@ and only then does what was asked: for the five kinds it sends the request on to
 
 Nothing else depends on it. Mounts, webhooks and controllers go on while it is down.
 
-Rules: VW-*, NS-OWN-09, NS-MET-09, OP-SET-01.
+Rules: VW-RES-01, VW-RES-02, VW-AUT-01, VW-PRG-01..03, NS-OWN-09, NS-MET-09, OP-SET-01.
 """

@@ -4,7 +4,7 @@ The counts come from a copy of the nodes' reports that every replica keeps. Betw
 download moves on, so the plugins of downloading nodes are asked as well: at most 64 of them, 16 at
 once and 2 seconds each, so that the whole answer comes within 13 seconds whatever they do.
 
-Rules: VW-PRG-01 to 03, NS-MET-09.
+Rules: VW-PRG-01..03, NS-MET-09.
 """
 
 from __future__ import annotations

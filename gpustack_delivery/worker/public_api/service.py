@@ -5,7 +5,7 @@ proxy's CA is read when the worker starts and looked at every minute; until it c
 the port is taken, the API is not served, which the log says. The worker's readiness does not depend
 on it, nor does anything else the worker does.
 
-Rules: VW-*, NS-OWN-09.
+Rules: VW-RES-01, VW-AUT-01, NS-OWN-09.
 """
 
 from __future__ import annotations
