@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
-# The unit and emulator tests share two workers, a file to a worker; the specification reports from one process.
+# The tests share two workers, a file to a worker; one process reports.
 WORKERS ?= 2
 # What `make conformance` puts under test.
 MANIFEST ?= conformance/gpustack-delivery.toml
@@ -41,7 +41,7 @@ emulator: $(READY) ## the emulator against recorded exchanges and real clients
 	$(PYTEST) tests/emulator -n $(WORKERS) --dist loadfile
 
 spec: $(READY) ## the executable specification against our own package, with its report
-	$(PYTEST) spec_tests
+	$(PYTEST) spec_tests -n $(WORKERS) --dist loadfile
 
 conformance: $(READY) ## the specification against the programs of a manifest (MANIFEST=, PYTEST_ARGS=); needs root
 	$(PYTEST) spec_tests --target processes --manifest $(MANIFEST) $(PYTEST_ARGS)

@@ -6,12 +6,13 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from emulator.clock import SystemClock
-from spec_tests.plugin import ABOUT, MANIFEST
+from spec_tests.plugin import ABOUT, MANIFEST, WORKER_ABOUT
 from spec_tests.report.writer import About
 from spec_tests.scenario import World
 from spec_tests.targets import Implementation, Unsupported
@@ -39,14 +40,18 @@ def _announce(
     config: pytest.Config, kind: str, name: str, tested: Implementation | Manifest
 ) -> None:
     """Tell the report who is under test."""
-    config.stash[ABOUT] = About(
+    arguments = getattr(config, "workerinput", {}).get("mainargv", sys.argv)
+    about = About(
         kind=kind,
         name=name,
         version=tested.version,
         features=tested.features,
-        command=shlex.join(["python", "-m", "pytest", *sys.argv[1:]]),
+        command=shlex.join(["python", "-m", "pytest", *arguments[1:]]),
         date=SystemClock().now(),
     )
+    config.stash[ABOUT] = about
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[WORKER_ABOUT] = asdict(about)
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -37,6 +37,8 @@ ABOUT: Final = pytest.StashKey[About]()
 """Who is under test; the `target` fixture fills it in."""
 MANIFEST: Final = pytest.StashKey[Manifest]()
 """What the `processes` target starts."""
+WORKER_ABOUT: Final = "about"
+"""Under which name a worker of pytest-xdist tells the reporting process who is under test."""
 
 _SUITE: Final = Path(__file__).resolve().parent
 
@@ -79,7 +81,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[REGISTRY] = load(_SUITE)
     if config.getoption("--target") == "processes":
         config.stash[MANIFEST] = _manifest(config)
-    config.pluginmanager.register(_Results(config), "specification-results")
+    if not hasattr(config, "workerinput"):
+        # A worker of pytest-xdist only runs tests; the process that hands them out reports.
+        config.pluginmanager.register(_Results(config), "specification-results")
 
 
 def _manifest(config: pytest.Config) -> Manifest:
@@ -188,6 +192,13 @@ class _Results:
             self._not_run[report.nodeid] = str(properties["not-run"])
         if "rule" in properties:
             self._reports.setdefault(report.nodeid, []).append(report)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over from a worker of pytest-xdist what it knows of the implementation."""
+        told = getattr(node, "workeroutput", {}).get(WORKER_ABOUT)
+        if told is not None:
+            self._config.stash[ABOUT] = About(**{**told, "features": tuple(told["features"])})
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
