@@ -76,10 +76,14 @@ def test_an_artifact_is_made_changed_listed_and_deleted(world: World) -> None:
     patch = {"apiVersion": PUBLIC, "metadata": {"labels": {"team": "a"}}}
     code, patched = admin.ask("PATCH", f"{ARTIFACTS}/model", patch, content_type=MERGE)
     assert (code, patched["apiVersion"]) == (200, PUBLIC), patched
-    patched["metadata"]["labels"]["team"] = "b"
-    current = admin.read(f"{ARTIFACTS}/model")
-    patched["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"]
-    assert admin.ask("PUT", f"{ARTIFACTS}/model", patched)[0] == 200
+
+    def replaced() -> bool:
+        # The worker writes the status meanwhile: a conflict is answered by reading again.
+        current = admin.read(f"{ARTIFACTS}/model")
+        current["metadata"]["labels"]["team"] = "b"
+        return bool(admin.ask("PUT", f"{ARTIFACTS}/model", current)[0] == 200)
+
+    world.until(replaced, "the object is replaced")
 
     listed = admin.read(f"{ROOT}/modelartifacts")
     assert listed["kind"] == "ModelArtifactList"
