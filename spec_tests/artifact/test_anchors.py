@@ -94,6 +94,23 @@ def test_two_outages_a_minute_apart_make_the_anchor_the_resolution(world: World)
 
 
 @pytest.mark.rule("AR-ANC-02")
+def test_an_outage_asked_about_twice_within_the_minute_is_one(world: World) -> None:
+    """A pass that comes early, because the Secret changed, does not make the minute shorter."""
+    repository = world.repository("acme/private", private=True)
+    rule = world.hub.faults.add(DOWN, at="info")
+    artifact = anchored(world, repository=repository)
+    assert decided(world, artifact) == ("False", "SourceUnavailable")
+    world.advance(20)
+    hits = rule.hits
+    world.secret("a-token", "another_token", namespace="team-a")
+    world.until(lambda: rule.hits > hits, "it was asked again")
+    world.advance(10)
+    assert world.resolution(artifact) == ("False", "SourceUnavailable")
+    healthy(world, artifact, within_seconds=40)
+    assert world.resolved(artifact)["digestSource"] == "Expected"
+
+
+@pytest.mark.rule("AR-ANC-02")
 def test_an_outage_alone_resolves_nothing(world: World) -> None:
     """Without an expected digest there is nothing to hold on to, however long it lasts."""
     world.hub.faults.add(DOWN, at="any")
