@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from emulator.clock import SystemClock
-from spec_tests.plugin import ABOUT, MANIFEST, WORKER_ABOUT
+from spec_tests.plugin import ABOUT, MANIFEST, RIGHTS, WORKER_ABOUT, WORKER_RIGHTS
 from spec_tests.report.writer import About
 from spec_tests.scenario import World
 from spec_tests.targets import Implementation, Unsupported
@@ -25,15 +25,20 @@ Target = InProcess | Processes
 
 
 @pytest.fixture(scope="session")
-def target(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Target:
+def target(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[Target]:
     """Give the chosen target: what conftest.py hands over as threads, or a manifest's programs."""
     manifest = pytestconfig.stash.get(MANIFEST, None)
     if manifest is not None:
         _announce(pytestconfig, Processes.kind, manifest.title, manifest)
-        return Processes(manifest, pytestconfig.getoption("--real-seconds"))
+        yield Processes(manifest, pytestconfig.getoption("--real-seconds"))
+        return
     implementation = request.getfixturevalue("implementation")
     _announce(pytestconfig, InProcess.kind, implementation.name, implementation)
-    return InProcess(implementation)
+    threads = InProcess(implementation)
+    yield threads
+    pytestconfig.stash[RIGHTS].add(threads.rights)
+    if hasattr(pytestconfig, "workeroutput"):
+        pytestconfig.workeroutput[WORKER_RIGHTS] = threads.rights.to_wire()
 
 
 def _announce(

@@ -31,14 +31,19 @@ from spec_tests.report.writer import About, write
 from spec_tests.targets import KINDS, Unsupported
 from spec_tests.targets.manifest import Manifest, ManifestError
 from spec_tests.targets.manifest import load as load_manifest
+from spec_tests.targets.rights import Rights
 
 REGISTRY: Final = pytest.StashKey[Registry]()
 ABOUT: Final = pytest.StashKey[About]()
 """Who is under test; the `target` fixture fills it in."""
 MANIFEST: Final = pytest.StashKey[Manifest]()
 """What the `processes` target starts."""
+RIGHTS: Final = pytest.StashKey[Rights]()
+"""What the accounts under test were granted and used, as far as it was seen."""
 WORKER_ABOUT: Final = "about"
 """Under which name a worker of pytest-xdist tells the reporting process who is under test."""
+WORKER_RIGHTS: Final = "rights"
+"""Under which name it tells the rights it saw."""
 
 _SUITE: Final = Path(__file__).resolve().parent
 
@@ -79,6 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "feature(*names): features an implementation must declare for this test"
     )
     config.stash[REGISTRY] = load(_SUITE)
+    config.stash[RIGHTS] = Rights()
     if config.getoption("--target") == "processes":
         config.stash[MANIFEST] = _manifest(config)
     if not hasattr(config, "workerinput"):
@@ -196,7 +202,10 @@ class _Results:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take over from a worker of pytest-xdist what it knows of the implementation."""
-        told = getattr(node, "workeroutput", {}).get(WORKER_ABOUT)
+        output = getattr(node, "workeroutput", {})
+        if WORKER_RIGHTS in output:
+            self._config.stash[RIGHTS].add(Rights.from_wire(output[WORKER_RIGHTS]))
+        told = output.get(WORKER_ABOUT)
         if told is not None:
             self._config.stash[ABOUT] = About(**{**told, "features": tuple(told["features"])})
 
@@ -230,6 +239,9 @@ class _Results:
         )
         for breach in self._run.breaches:
             terminalreporter.line(f"BREACH {breach}", red=True)
+        if self._run.complete:
+            for right in self._config.stash[RIGHTS].needless():
+                terminalreporter.line(f"granted and never used: {right}", yellow=True)
         if self._written is not None:
             terminalreporter.line(f"report: {self._written / 'index.html'}")
         elif not self._run.complete:

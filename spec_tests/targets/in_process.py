@@ -21,6 +21,7 @@ from spec_tests import oracle
 from spec_tests.observe import LogTail
 from spec_tests.scenario import World
 from spec_tests.targets import Ended, Implementation, Installation, RunningPlugin
+from spec_tests.targets.rights import Rights
 from spec_tests.targets.settings import point_at_hub, withdraw
 from spec_tests.worlds import Log, Shape
 
@@ -79,6 +80,7 @@ class InProcess:
         """Judge this implementation."""
         self.implementation = implementation
         self.features = implementation.features
+        self.rights = Rights()
 
     @contextmanager
     def world(self, shape: Shape) -> Iterator[World]:
@@ -107,6 +109,7 @@ class InProcess:
             prefix = f"system:serviceaccount:{oracle.OPERATOR_NAMESPACE}"
             seat.plugin_user = f"{prefix}:{implementation.plugin_account}"
             seat.worker_user = f"{prefix}:{implementation.worker_account}"
+            self.rights.watch(cluster, (seat.plugin_user, seat.worker_user))
             if shape.worker:
                 point_at_hub(cluster, seat.hub.url)
                 withdraw(cluster, shape.unserved)
