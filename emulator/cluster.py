@@ -37,7 +37,8 @@ from emulator.mounts import KernelMounts, MountTable
 from emulator.node import ALLOCATABLE, Node, NodeOptions
 
 _FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount")
-_CALM_SECONDS = 0.02
+# Longer than the kernel puts off an acknowledgement, which a half-sent request may wait for.
+_CALM_SECONDS = 0.05
 _DEFAULT_NODE = NodeOptions()
 
 

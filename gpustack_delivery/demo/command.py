@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument(
         "--model-dir",
-        type=Path,
+        type=_folder,
         metavar="DIR",
         help="the folder to serve as the model's repository, such as a Hugging Face snapshot; "
         "by default the packaged all-MiniLM-L6-v2",
@@ -33,11 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("the folder's name is empty")
+    return Path(text)
+
+
 def run(args: argparse.Namespace) -> int:
     """Play the demo; return 0 when its outcome is as promised."""
     folder = open_folder(args.model_dir or packaged_model())
     # The screen tells the story; what the processes log would only tear it apart.
     logging.getLogger("gpustack_delivery").setLevel(logging.CRITICAL)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal without the marks and bars gets question marks, and the story all the same.
+        sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False)
     with Stage() as stage:
         outcome = tell(stage, folder, Screen(console))

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from gpustack_delivery.errors import ConfigurationFault, HubFault
 from gpustack_delivery.vocabulary.manifest import Manifest
@@ -78,8 +78,15 @@ def open_folder(path: Path) -> ModelFolder:
     return ModelFolder(path, manifest)
 
 
-def read_tensors(path: Path) -> Tensors:
-    """Read a safetensors file through the mount it lies under."""
+def read_tensors(path: Path) -> Tensors | None:
+    """Read a safetensors file through the mount it lies under; None when it is none inside."""
+    try:
+        return _read_tensors(path)
+    except SafetensorError:
+        return None
+
+
+def _read_tensors(path: Path) -> Tensors:
     with safe_open(path, framework="numpy") as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - no dict
         sizes = {name: math.prod(part.get_shape()) for name, part in slices.items()}

@@ -248,20 +248,20 @@ class _Story:
             self._promise(f"writing is refused: {error.strerror}", kept=True)
         else:
             self._promise("writing is refused", kept=False)
-        weights = [path for path in files if path.endswith(".safetensors")]
-        if not weights:
+        weights = next((path for path in files if path.endswith(".safetensors")), "")
+        original = read_tensors(self._folder.path / weights) if weights else None
+        if original is None:
             same = all(
                 mount.read(path) == (self._folder.path / path).read_bytes() for path in files
             )
             self._promise("every byte read through the mount is the repository's", kept=same)
             return
-        tensors = read_tensors(mount.folder / weights[0])
+        tensors = read_tensors(mount.folder / weights)
         self._screen.say(
-            f"{tensors.file}: {tensors.count} tensors, {tensors.parameters:,} parameters"
+            f"{original.file}: {original.count} tensors, {original.parameters:,} parameters"
         )
-        if tensors.mean is not None:
-            self._screen.say(f"{tensors.largest}: mean {tensors.mean:+.6e}")
-        original = read_tensors(self._folder.path / weights[0])
+        if original.mean is not None:
+            self._screen.say(f"{original.largest}: mean {original.mean:+.6e}")
         self._promise("the tensors are the repository's", kept=tensors == original)
 
     # what a user would see

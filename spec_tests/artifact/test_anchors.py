@@ -224,7 +224,7 @@ def test_a_listing_that_changed_revokes_when_it_is_repeated(world: World) -> Non
     )
     assert world.resolution(artifact) == ("True", "Resolved")
     world.advance(65)
-    assert world.resolution(artifact) == ("False", "DigestMismatch")
+    world.until(lambda: world.resolution(artifact) == ("False", "DigestMismatch"), "revoked")
     world.hub.faults.remove(rule)
     world.advance(600)
     healthy(world, artifact, within_seconds=60)

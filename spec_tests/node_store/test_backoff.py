@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from emulator.hubs.broken_bodies import Stall
-from emulator.hubs.wrong_answers import Redirect, Status
+from emulator.hubs.wrong_answers import Delay, Redirect, Status
 from spec_tests.observe import holds_secret
 from spec_tests.oracle import File, Tree, large
 from spec_tests.pods import Artifact
@@ -252,8 +252,11 @@ def test_a_credential_is_used_for_its_own_repository_only(world: World) -> None:
     mine = world.artifact("mine", repository=first, namespace="team-a")
     theirs = world.artifact("theirs", repository=second, namespace="team-b")
     assert mine.digest == theirs.digest
+    refused = world.hub.faults.add(Delay(), at="any", path="*", times=1)
     world.node.publish(world.node.call(mine.presenting("hf_wrong")))
+    world.until(lambda: refused.hits == 1, "the wrong token is being judged", within_seconds=5)
     world.node.publish(world.node.call(theirs))
+    world.hub.faults.release()
     world.node.mount(theirs, pod="late")
     assert first.token != second.token
     for entry in world.hub_requests("*other/second*", host="hub"):

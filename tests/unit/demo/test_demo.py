@@ -136,4 +136,22 @@ def test_tensors_without_a_numpy_type_are_counted(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(12))
     found = read_tensors(file)
+    assert found is not None
     assert (found.count, found.parameters, found.mean) == (1, 6, None)
+
+
+def test_weights_that_are_none_are_compared_as_bytes(tmp_path: Path) -> None:
+    """A pointer in place of weights is delivered all the same, on an ASCII terminal too."""
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    ascii_only = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    status, output, complaints = demo("--model-dir", str(tmp_path), environment=ascii_only)
+    assert (status, complaints) == (0, "")
+    assert "every byte read through the mount" in output
+
+
+def test_an_empty_name_is_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unset variable in a script does not serve the current folder."""
+    with pytest.raises(SystemExit) as end:
+        main(["demo", "--model-dir", ""])
+    assert end.value.code == 2
+    assert "empty" in capsys.readouterr().err
