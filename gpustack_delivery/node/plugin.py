@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from gpustack_delivery.decisions.addresses import object_name_fault
 from gpustack_delivery.decisions.authorization import KubeletDirectory
 from gpustack_delivery.errors import ConfigurationFault, HostFault
 from gpustack_delivery.mirror import Mirror, Selection
@@ -75,6 +76,8 @@ class PluginOptions:
     def __post_init__(self) -> None:
         if not self.node_name:
             raise ConfigurationFault("--node-name is required: the name of the Node this runs on")
+        if fault := object_name_fault(self.node_name):
+            raise ConfigurationFault(f"--node-name {fault}: {self.node_name!a}")
         if not self.namespace:
             raise ConfigurationFault("the operator's namespace is required")
         for flag, path in (

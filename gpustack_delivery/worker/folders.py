@@ -119,6 +119,8 @@ def _walk(folder: Path, below: str) -> Iterator[str]:
 def _entry(file: Path, path: str, large: LargeFiles, hashing: Hashing) -> Entry:
     try:
         facts = file.stat()
+        if stat.S_ISDIR(facts.st_mode):
+            raise ConfigurationFault(f"{_shown(path)} is a link to a folder: put the folder there")
         if not stat.S_ISREG(facts.st_mode):
             raise ConfigurationFault(f"{_shown(path)} is neither a file nor a folder")
         algorithm = "sha256" if large.covers(path, facts.st_size) else "gitsha1"

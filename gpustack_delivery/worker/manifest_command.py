@@ -53,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the manifest's numbers."""
+    if not args.source:
+        raise ConfigurationFault("the name of the folder or repository is empty")
     patterns = Patterns(tuple(args.allow), tuple(args.ignore))
     folder = Path(args.source)
     if args.hub or args.endpoint or not folder.exists():

@@ -40,6 +40,7 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
     ("flags", "named"),
     [
         (["--node-name", ""], "--node-name"),
+        (["--node-name", "Bad Name"], "--node-name"),
         (["--namespace", ""], "namespace"),
         (["--kubelet-dir", "relative"], "--kubelet-dir"),
         (["--cache-root", "relative"], "--cache-root"),

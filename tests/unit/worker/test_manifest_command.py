@@ -57,6 +57,12 @@ def test_bad_folders(
     assert captured.err.count("\n") == 1
 
 
+def test_an_empty_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unset variable in a script does not read the current folder."""
+    assert run([""]) == 2
+    assert "empty" in capsys.readouterr().err
+
+
 def test_names_with_odd_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What a path may hold, it may hold here too."""
     for name in ("a#b", "a%41b", "a b", "a\N{GRINNING FACE}b"):
