@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.performance.contenders import OURS, PEERS, Contender, Offer, Run
+from tests.performance.contenders import OURS, PEERS, THROUGH_CSI, Contender, Offer, Run
 from tests.performance.scenarios import PEAK_MIB, SCENARIOS, Scenario
 
 _ROUNDS = 5
@@ -46,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--scale", type=float, default=1.0, help="shrink large files by this factor"
     )
     parser.add_argument("--directory", type=Path, help="where files are served from and put")
+    parser.add_argument(
+        "--through-csi", action="store_true", help="our side is the whole plugin, not its engine"
+    )
     options = parser.parse_args(arguments)
     chosen = [scenario for scenario in SCENARIOS if options.only in scenario.name]
     if not chosen or options.rounds < 1 or not 0 < options.scale <= 1:
@@ -74,9 +77,10 @@ def _compare(
     scenario: Scenario, directory: Path, options: argparse.Namespace, console: Console
 ) -> dict[str, Any]:
     """Run all rounds of a scenario and return its figures."""
+    mine = THROUGH_CSI if options.through_csi else OURS
     peers = [peer for peer in PEERS if not (peer.one_file and scenario.count > 1)]
     present = [peer for peer in peers if not peer.missing]
-    runs: dict[str, list[Run]] = {contender.name: [] for contender in [OURS, *present]}
+    runs: dict[str, list[Run]] = {contender.name: [] for contender in [mine, *present]}
     source = directory / "source"
     files = scenario.build(source, options.scale if scenario.size_bytes > 1 << 20 else 1.0)
     try:
@@ -86,7 +90,7 @@ def _compare(
         ):
             task = progress.add_task(scenario.name, total=options.rounds * len(runs))
             for _ in range(options.rounds):
-                order: list[Contender] = [OURS, *present]
+                order: list[Contender] = [mine, *present]
                 random.shuffle(order)
                 for contender in order:
                     progress.update(task, description=f"{scenario.name}: {contender.name}")
@@ -94,7 +98,9 @@ def _compare(
                     progress.advance(task)
     finally:
         shutil.rmtree(source)
-    return _figures(scenario, runs, {peer.name: peer.missing for peer in peers if peer.missing})
+    return _figures(
+        scenario, mine, runs, {peer.name: peer.missing for peer in peers if peer.missing}
+    )
 
 
 def _deliver(contender: Contender, offer: Offer, directory: Path) -> Run:
@@ -126,15 +132,18 @@ def _serving(
 
 
 def _figures(
-    scenario: Scenario, runs: dict[str, list[Run]], missing: dict[str, list[str]]
+    scenario: Scenario,
+    mine: Contender,
+    runs: dict[str, list[Run]],
+    missing: dict[str, list[str]],
 ) -> dict[str, Any]:
-    ours = runs[OURS.name]
+    ours = runs[mine.name]
     peers = []
     for name, theirs in runs.items():
-        if name != OURS.name:
+        if name != mine.name:
             pairs = list(zip(ours, theirs, strict=True))
-            wall = statistics.median(mine.seconds / other.seconds for mine, other in pairs)
-            cpu = statistics.median(mine.cpu_seconds / other.cpu_seconds for mine, other in pairs)
+            wall = statistics.median(our.seconds / other.seconds for our, other in pairs)
+            cpu = statistics.median(our.cpu_seconds / other.cpu_seconds for our, other in pairs)
             peers.append(
                 {
                     "peer": name,
@@ -147,6 +156,7 @@ def _figures(
             )
     return {
         "scenario": scenario.name,
+        "ours": mine.name,
         "seconds": statistics.median(run.seconds for run in ours),
         "cpuSeconds": statistics.median(run.cpu_seconds for run in ours),
         "peakMiB": max(run.peak_mib for run in ours),
@@ -172,7 +182,9 @@ def _show(result: dict[str, Any], console: Console) -> None:
     table = Table(title=f"{result['scenario']} ({result['rounds']} rounds)", title_justify="left")
     for column in ("contender", "seconds", "CPU", "ours / theirs", "at most", "CPU ratio"):
         table.add_column(column, justify="left" if column == "contender" else "right")
-    table.add_row(OURS.name, f"{result['seconds']:.2f}", f"{result['cpuSeconds']:.2f}", "", "", "")
+    table.add_row(
+        result["ours"], f"{result['seconds']:.2f}", f"{result['cpuSeconds']:.2f}", "", "", ""
+    )
     for peer in result["peers"]:
         limit = "" if peer["limit"] is None else f"{peer['limit']:.2f}"
         figures = [peer[key] for key in ("seconds", "cpuSeconds", "ratio", "cpuRatio")]

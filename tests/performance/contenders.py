@@ -85,6 +85,10 @@ def _ours(offer: Offer, destination: Path) -> Run:
     return _python("ours", offer, destination)
 
 
+def _plugin(offer: Offer, destination: Path) -> Run:
+    return _python("plugin", offer, destination)
+
+
 def _snapshot(offer: Offer, destination: Path) -> Run:
     return _python("snapshot", offer, destination)
 
@@ -129,6 +133,7 @@ def _pipeline(offer: Offer, destination: Path) -> Run:
 
 
 OURS = Contender("ours (verified, synced)", _ours, verifies=True)
+THROUGH_CSI = Contender("our plugin, over its CSI socket", _plugin, verifies=True)
 PEERS = (
     Contender("huggingface_hub.snapshot_download", _snapshot),
     Contender("aria2c -x8 --checksum=sha-256", _aria2, needs=["aria2c"], verifies=True),
