@@ -82,6 +82,12 @@ class FakeWatch:
             if isinstance(change, ApiFault):
                 raise change
             yield change
+            self.changes.task_done()
+
+    @property
+    def heard(self) -> bool:
+        """Whether the reader is done with every change that was told."""
+        return self.changes.unfinished_tasks == 0
 
     def close(self) -> None:
         """End the iteration."""
@@ -97,6 +103,7 @@ class FakeKube:
         self.page_size = page_size
         self.objects: dict[tuple[str, str, str], Json] = {}
         self.watches: list[tuple[str, str, FakeWatch]] = []
+        self._told: list[tuple[int, tuple[str, str, str], Change]] = []
         self.writes: list[Json] = []
         self.calls: list[str] = []
         self.trouble: list[ApiFault | None] = []
@@ -137,9 +144,11 @@ class FakeKube:
         self._tell(key, kind, body)
 
     def _tell(self, key: tuple[str, str, str], kind: str, body: Json) -> None:
+        change = Change(kind, copy.deepcopy(body))
+        self._told.append((self.version, key, change))
         for plural, namespace, watch in self.watches:
             if plural == key[0] and namespace in ("", key[1]):
-                watch.changes.put(Change(kind, copy.deepcopy(body)))
+                watch.changes.put(copy.deepcopy(change))
 
     def _called(self, call: str) -> None:
         self.calls.append(call)
@@ -189,10 +198,17 @@ class FakeKube:
         label_selector: str = "",
         field_selector: str = "",
     ) -> FakeWatch:
-        """Open a watch."""
+        """Open a watch; it begins with what happened since that version."""
         with self.lock:
             self._called(f"watch {resource.plural} {resource_version}")
             watch = FakeWatch(queue.Queue())
+            for version, key, change in self._told:
+                if (
+                    version > int(resource_version)
+                    and key[0] == resource.plural
+                    and namespace in ("", key[1])
+                ):
+                    watch.changes.put(copy.deepcopy(change))
             self.watches.append((resource.plural, namespace, watch))
             return watch
 

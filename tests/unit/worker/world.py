@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from emulator.clock import wait_for_rest
 from gpustack_delivery.errors import AlreadyExists, ApiFault, Conflict, NotFound
 from gpustack_delivery.ports import Page
 from gpustack_delivery.vocabulary.resources import (
@@ -23,7 +24,7 @@ from gpustack_delivery.vocabulary.resources import (
     Json,
     Resource,
 )
-from tests.unit.fakes import FakeKube, ManualClock, eventually
+from tests.unit.fakes import DEADLINE_SECONDS, FakeKube, ManualClock, eventually
 
 NAMESPACE = "gpustack-system"
 CONFIGZ = {
@@ -242,27 +243,30 @@ class SteppedClock(ManualClock):
 
     def __init__(self) -> None:
         super().__init__()
-        self._active: set[object] = set()
+        self._active: dict[object, threading.Condition] = {}
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> None:
         """Wait for a notification or an advance."""
         ticket = object()
-        self._active.add(ticket)
+        self._active[ticket] = condition
         try:
             super().wait(condition, seconds)
         finally:
-            self._active.discard(ticket)
+            del self._active[ticket]
 
     def advance(self, seconds: float) -> None:
         """Move time, and return when everyone who waited has woken."""
         before = set(self._active)
         super().advance(seconds)
-        eventually(lambda: not before & self._active, "the waking of every thread")
+        eventually(lambda: not before & set(self._active), "the waking of every thread")
 
     @property
     def waiting(self) -> int:
-        """How many threads wait on the clock."""
-        return len(self._active)
+        """How many threads wait on the clock; one that was notified waits no longer."""
+        conditions = set(self._active.copy().values())
+        # A condition takes a thread off its list at the moment of the notification, long before
+        # that thread runs.
+        return sum(len(getattr(condition, "_waiters", ())) for condition in conditions)
 
     def settle(self, threads: int) -> None:
         """Return when this many threads wait on the clock."""
@@ -277,14 +281,11 @@ class SilentObserver:
 
 
 def idle(kube: ClusterKube, clock: SteppedClock, threads: int) -> None:
-    """Return when no change is on its way and this many threads wait on the clock, for a while."""
-    still = 0
+    """Return when every change was seen to, this many threads wait on the clock, and none runs."""
 
-    def at_rest() -> bool:
-        nonlocal still
+    def busy() -> bool:
         with kube.lock:
-            told = all(w.changes.empty() for _, _, w in kube.watches if not w.closed)
-        still = still + 1 if told and clock.waiting == threads else 0
-        return still >= 5
+            heard = all(watch.heard for _, _, watch in kube.watches if not watch.closed)
+        return not heard or clock.waiting != threads
 
-    eventually(at_rest, "rest")
+    assert wait_for_rest(busy, patience_seconds=DEADLINE_SECONDS), "there is no rest"
