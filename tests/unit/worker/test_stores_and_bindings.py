@@ -80,6 +80,7 @@ def test_a_footprint_follows_prefetches_artifacts_and_holders() -> None:
     with running(kube) as run:
         assert used(kube) == "0"
         add_report(kube, "node-a", held("Failed", sizeBytes=0))
+        run.rest()
         add_prefetch(kube)
         run.until(lambda: used(kube) == str(SIZE))
         add_report(kube, "node-b", held())
@@ -110,6 +111,7 @@ def test_a_grant_says_that_its_store_is_gone() -> None:
         add(kube, MODEL_STORES, "pool", {"nodeSelector": {}}, namespace="")
         run.until(lambda: reason(kube, MODEL_STORE_BINDINGS, "grant", "Ready") == "Accounted")
         add_report(kube, "node-a", held())
+        run.rest()
         add_prefetch(kube)
         small = {"storeRefs": [{"name": "pool"}], "quota": {"bytes": SIZE - 1}}
         add(kube, MODEL_STORE_BINDINGS, "grant", small, generation=2)
