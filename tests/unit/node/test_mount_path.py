@@ -60,7 +60,7 @@ def test_a_repeated_publish_stacks_nothing_even_after_a_revocation(stage: Stage)
     eventually(lambda: stage.publish(digest, "u2")[0] == "PERMISSION_DENIED", "the revocation")
     for _ in range(3):
         assert stage.publish(digest) == ("OK", "")
-    assert len(stage.mounts.mounts) == 1
+    assert len(stage.mounts.at(stage.target())) == 1
 
 
 def test_every_refusal_leaves_no_trace(stage: Stage) -> None:
