@@ -2,7 +2,7 @@
 
 `api_server.ApiServer` puts HTTP before it, `client.Client` calls it in the same process. Both ask
 `authorize` first: a verb itself does not, so that a forbidden request is refused before its body is
-looked at.
+looked at. An apply that comes to create asks once more, for that.
 
 A write goes through the same stations as in the real server: decode and warn of unknown fields,
 patch, default and prune, reset of what the caller may not write, managed fields, mutating
@@ -11,6 +11,8 @@ admission, validation, validating admission, store. What the steps do is theirs
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from emulator.contracts import (
     ADMIN,
@@ -42,7 +44,7 @@ from emulator.controllers.garbage import GarbageCollector
 from emulator.controllers.loop import Loop
 from emulator.controllers.namespaces import NamespaceController
 from emulator.deletion import Deletion
-from emulator.errors import access_denied, not_allowed, not_emulated, not_found
+from emulator.errors import not_allowed, not_emulated, not_found
 from emulator.kinds.kind import Kind
 from emulator.objects import Store
 from emulator.reads import Reads
@@ -238,12 +240,11 @@ class Api:
 
     def authorize(self, access: Access) -> None:
         """Ask the authorizer. Raises ApiError 403 in the server's own sentence when it says no."""
-        authorizer = self._state.steps.authorizer
-        if authorizer is None:
-            return
-        decision = authorizer.decide(access)
-        if not decision.allowed:
-            raise access_denied(access, decision.reason)
+        self._state.authorize(access)
+
+    def tell_access(self, listener: Callable[[Access], None]) -> None:
+        """Tell a listener of every question to the authorizer from now on, before it is asked."""
+        self._state.listeners.append(listener)
 
     # verbs; each raises ApiError
 

@@ -188,20 +188,7 @@ class Client:
         return Target(resource, given if resource.namespaced else "")
 
     def _ask(self, verb: str, target: Target, field_selector: str = "") -> None:
-        resource = target.resource
-        self.api.authorize(
-            Access(
-                caller=self.caller,
-                verb=verb,
-                group=resource.group,
-                version=resource.version,
-                plural=resource.plural,
-                subresource=target.subresource,
-                namespace=target.namespace,
-                name=target.name,
-                field_selector=field_selector,
-            )
-        )
+        self.api.authorize(Access.to(target, self.caller, verb, field_selector))
 
 
 class Watch:

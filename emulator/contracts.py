@@ -131,6 +131,22 @@ class Access:
     path: str = ""
     field_selector: str = ""  # of list and watch, as sent
 
+    @classmethod
+    def to(cls, target: Target, caller: Caller, verb: str, field_selector: str = "") -> Access:
+        """Ask for a verb on a target."""
+        resource = target.resource
+        return cls(
+            caller=caller,
+            verb=verb,
+            group=resource.group,
+            version=resource.version,
+            plural=resource.plural,
+            subresource=target.subresource,
+            namespace=target.namespace,
+            name=target.name,
+            field_selector=field_selector,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

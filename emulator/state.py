@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from emulator.contracts import (
+    Access,
     Admission,
     Authorizer,
     Clock,
@@ -20,7 +21,7 @@ from emulator.contracts import (
     Target,
     Virtual,
 )
-from emulator.errors import not_found, version_ahead
+from emulator.errors import access_denied, not_found, version_ahead
 from emulator.kinds.catalogue import SHARED
 from emulator.kinds.kind import Kind
 from emulator.kinds.registry import Registry
@@ -53,9 +54,20 @@ class State:
         self.registry = Registry()
         self.virtuals: dict[tuple[str, str, str], Virtual] = {}
         self.elsewhere: Elsewhere | None = None
+        self.listeners: list[Callable[[Access], None]] = []
         self.closed = False
         for kind in self.registry.kinds():
             self.store.open(collection_of(kind.resource))
+
+    def authorize(self, access: Access) -> None:
+        """Ask the authorizer. Raises ApiError 403 in the server's own sentence when it says no."""
+        for listener in self.listeners:
+            listener(access)
+        if self.steps.authorizer is None:
+            return
+        decision = self.steps.authorizer.decide(access)
+        if not decision.allowed:
+            raise access_denied(access, decision.reason)
 
     def now(self) -> str:
         """Return the time as objects carry it."""

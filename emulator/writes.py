@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from emulator.contracts import (
+    Access,
     Caller,
     Json,
     Outcome,
@@ -80,6 +81,7 @@ class Writes:
         write = Write(caller, target, kind, options, [], "UPDATE", applied=applies)
         stored = state.lookup(collection_of(target.resource), target.namespace, target.name)
         if stored is None and applies and not target.subresource:
+            state.authorize(Access.to(target, caller, "create"))
             return self._applied_creation(replace(write, operation="CREATE"), patch)
 
         def attempt() -> Json | None:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from emulator.access.rbac import covers
+from emulator.client import Client
 from emulator.contracts import Access, Caller
 from emulator.errors import ApiError
-from tests.emulator.secured_api import AGENT, Rig, secured_api
+from tests.emulator.secured_api import AGENT, Rig, namespaced, secured_api
 
 
 @pytest.fixture(name="rig")
@@ -42,6 +43,26 @@ def test_a_role_holds_in_its_namespace_alone(rig: Rig) -> None:
     assert allowed == (True, 'RBAC: allowed by RoleBinding "test/t1" of Role "test" to Group "dev"')
     assert not rig.decide(caller, "get", "secrets", namespace="t1", name="other")[0]
     assert not rig.decide(caller, "get", "secrets", namespace="default", name="s")[0]
+
+
+def test_an_apply_that_creates_needs_both_rights(rig: Rig) -> None:
+    """`patch` alone changes what is there; what is not there asks for `create` as well."""
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}
+    rig.allow({"kind": "User", "name": "alice"}, rule, namespace="t1")
+    applied = namespaced("ConfigMap", "c")
+    alice = Client(rig.api, Caller("alice"))
+    asked: list[Access] = []
+    rig.api.tell_access(asked.append)
+    with pytest.raises(ApiError) as refusal:
+        alice.apply(applied)
+    assert refusal.value.status["message"] == (
+        'configmaps "c" is forbidden: User "alice" cannot create resource "configmaps" '
+        'in API group "" in the namespace "t1"'
+    )
+    assert [access.verb for access in asked] == ["patch", "create"]
+    rig.client.create(applied)
+    alice.apply(applied)
+    assert [access.verb for access in asked if access.caller.name == "alice"][2:] == ["patch"]
 
 
 def test_a_missing_role_is_named(rig: Rig) -> None:
