@@ -41,7 +41,7 @@ emulator: $(READY) ## the emulator against recorded exchanges and real clients
 	$(PYTEST) tests/emulator -n $(WORKERS) --dist loadfile
 
 spec: $(READY) ## the executable specification against our own package, with its report
-	$(PYTEST) spec_tests -n $(WORKERS) --dist loadfile
+	$(PYTEST) spec_tests -n $(WORKERS) --dist loadfile --idle-rights conformance/idle-rights.toml
 
 conformance: $(READY) ## the specification against the programs of a manifest (MANIFEST=, PYTEST_ARGS=); needs root
 	$(PYTEST) spec_tests --target processes --manifest $(MANIFEST) $(PYTEST_ARGS)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,6 +70,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         metavar="FILE",
         help="TOML: rule = reason; strict, see docs/conformance.md",
+    )
+    group.addoption(
+        "--idle-rights",
+        type=Path,
+        metavar="FILE",
+        help="TOML: granted right that no test uses = reason; strict, see docs/conformance.md",
     )
     group.addoption(
         "--spec-report",
@@ -217,6 +224,9 @@ class _Results:
         registry = config.stash[REGISTRY]
         tests = [_result(reports) for reports in self._reports.values()]
         self._run = judge(registry, tests, expected_failures(config))
+        if self._run.complete and config.getoption("--idle-rights"):
+            found = config.stash[RIGHTS].breaches(_reasons(config, "--idle-rights"))
+            self._run = replace(self._run, breaches=(*self._run.breaches, *found))
         chosen: Path | None = config.getoption("--spec-report")
         about = config.stash.get(ABOUT, None)
         if about is not None and (self._run.complete or chosen):
@@ -239,8 +249,8 @@ class _Results:
         )
         for breach in self._run.breaches:
             terminalreporter.line(f"BREACH {breach}", red=True)
-        if self._run.complete:
-            for right in self._config.stash[RIGHTS].needless():
+        if self._run.complete and not self._config.getoption("--idle-rights"):
+            for right in self._config.stash[RIGHTS].idle():
                 terminalreporter.line(f"granted and never used: {right}", yellow=True)
         if self._written is not None:
             terminalreporter.line(f"report: {self._written / 'index.html'}")
@@ -287,19 +297,24 @@ def _evidence(report: pytest.TestReport) -> str:
 
 
 def expected_failures(config: pytest.Config) -> Mapping[str, str]:
-    """Return the rules that are expected to fail, each with its reason.
+    """Return the rules that are expected to fail, each with its reason. Raises UsageError."""
+    return _reasons(config, "--expected-failures")
+
+
+def _reasons(config: pytest.Config, option: str) -> Mapping[str, str]:
+    """Read the strict list that an option names; without the option it is empty.
 
     Raises:
         pytest.UsageError: the file is not a flat TOML table of reasons.
     """
-    file: Path | None = config.getoption("--expected-failures")
+    file: Path | None = config.getoption(option)
     if file is None:
         return {}
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise pytest.UsageError(f"--expected-failures {file}: {error}") from error
-    for identifier, reason in table.items():
+        raise pytest.UsageError(f"{option} {file}: {error}") from error
+    for entry, reason in table.items():
         if not isinstance(reason, str) or not reason.strip():
-            raise pytest.UsageError(f"--expected-failures {file}: {identifier} gives no reason")
+            raise pytest.UsageError(f"{option} {file}: {entry} gives no reason")
     return table

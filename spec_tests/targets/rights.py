@@ -1,13 +1,13 @@
 """Which rights the processes under test hold, and which of them no test ever saw in use.
 
 A missing right fails a test at once: the emulator enforces what the chart grants. A needless one
-fails nothing, so every request of the two accounts is noted here and held against their roles; a
-complete run ends with the list of what was granted and never used.
+would fail nothing, so every request of the two accounts is noted here and held against their roles.
+What was granted and never used in a complete run is needless, or has its reason in a strict list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 Right = tuple[str, str, str]
@@ -57,10 +57,22 @@ class Rights:
             rights.used.add((right[0], right[1], right[2]))
         return rights
 
-    def needless(self) -> list[str]:
-        """Return what was granted and never used, a line each."""
-        unused = sorted(self.granted - self.used)
-        return [f"{account}: {verb} {what}" for account, what, verb in unused]
+    def idle(self) -> list[str]:
+        """Return what was granted and never used, as `account: verb resource`."""
+        return [_line(right) for right in sorted(self.granted - self.used)]
+
+    def breaches(self, reasons: Mapping[str, str]) -> Iterator[str]:
+        """Hold what was never used against the strict list of what need not be, a line for each."""
+        idle = set(self.idle())
+        for line in sorted(idle - reasons.keys()):
+            yield f"{line}: granted and never used; take it from the chart, or give a reason"
+        for line in sorted(reasons.keys() - idle):
+            yield f"{line}: listed as never used, but used or not granted; remove the line"
+
+
+def _line(right: Right) -> str:
+    account, what, verb = right
+    return f"{account}: {verb} {what}"
 
 
 def _named(group: str, plural: str, subresource: str) -> str:

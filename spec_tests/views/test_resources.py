@@ -58,44 +58,75 @@ def test_discovery_lists_the_resources_and_their_verbs(world: World) -> None:
 
 
 @pytest.mark.rule("VW-RES-01")
-def test_an_artifact_is_made_changed_listed_and_deleted(world: World) -> None:
+def test_objects_are_made_changed_listed_and_deleted(world: World) -> None:
     """What is made in one version is the same object in the other, and goes from both."""
-    admin = world.as_user("", {})
     world.namespace("team-a")
-    body = {
-        "apiVersion": PUBLIC,
-        "kind": "ModelArtifact",
-        "metadata": {"name": "model"},
-        "spec": artifact_spec(world),
+    grant = {"storeRefs": [{"name": "pool"}], "quota": {"bytes": "1Gi"}}
+    wish = {
+        "artifactRef": {"name": "model"},
+        "bindingRef": {"name": "grant"},
+        "placement": {"nodeSelector": {}},
     }
-    made = admin.create(ARTIFACTS, body)
-    assert made["apiVersion"] == PUBLIC
-    stored = world.api.get(oracle.API, "ModelArtifact", "model", namespace="team-a")
-    assert stored["metadata"]["uid"] == made["metadata"]["uid"]
+    things = [
+        Thing(world, "ModelStore", "pool", {"nodeSelector": {}}, namespace=""),
+        Thing(world, "ModelStoreBinding", "grant", grant),
+        Thing(world, "ModelArtifact", "model", artifact_spec(world)),
+        Thing(world, "ModelPrefetch", "warm", wish),
+    ]
+    for thing in things:
+        thing.make()
+        thing.change()
+    for thing in reversed(things):
+        thing.remove()
 
-    patch = {"apiVersion": PUBLIC, "metadata": {"labels": {"team": "a"}}}
-    code, patched = admin.ask("PATCH", f"{ARTIFACTS}/model", patch, content_type=MERGE)
-    assert (code, patched["apiVersion"]) == (200, PUBLIC), patched
 
-    def replaced() -> bool:
+class Thing:
+    """One object that a user keeps through the public API alone."""
+
+    def __init__(
+        self, world: World, kind: str, name: str, spec: dict[str, Any], namespace: str = "team-a"
+    ) -> None:
+        """Think of an object that is not there yet."""
+        self.world, self.admin = world, world.as_user("", {})
+        self.kind, self.name, self.spec, self.namespace = kind, name, spec, namespace
+        plural = "modelprefetches" if kind == "ModelPrefetch" else f"{kind.lower()}s"
+        self.everywhere = f"{ROOT}/{plural}"
+        space = f"/namespaces/{namespace}" if namespace else ""
+        self.collection = f"{ROOT}{space}/{plural}"
+        self.path = f"{self.collection}/{name}"
+
+    def make(self) -> None:
+        """Create it, and find it under the stored version."""
+        body = {"apiVersion": PUBLIC, "kind": self.kind, "metadata": {"name": self.name}}
+        made = self.admin.create(self.collection, {**body, "spec": self.spec})
+        assert made["apiVersion"] == PUBLIC
+        stored = self.world.api.get(oracle.API, self.kind, self.name, namespace=self.namespace)
+        assert stored["metadata"]["uid"] == made["metadata"]["uid"]
+
+    def change(self) -> None:
+        """Patch its labels, replace it with others, and find them in the list."""
+        patch = {"apiVersion": PUBLIC, "metadata": {"labels": {"team": "a"}}}
+        code, patched = self.admin.ask("PATCH", self.path, patch, content_type=MERGE)
+        assert (code, patched["apiVersion"]) == (200, PUBLIC), patched
+        self.world.until(self._replaced, "the object is replaced")
+        listed = self.admin.read(self.everywhere)
+        assert (listed["kind"], listed["apiVersion"]) == (f"{self.kind}List", PUBLIC)
+        found = [(item["apiVersion"], item["metadata"]["labels"]) for item in listed["items"]]
+        assert found == [(PUBLIC, {"team": "b"})]
+
+    def _replaced(self) -> bool:
         # The worker writes the status meanwhile: a conflict is answered by reading again.
-        current = admin.read(f"{ARTIFACTS}/model")
+        current = self.admin.read(self.path)
         current["metadata"]["labels"]["team"] = "b"
-        return bool(admin.ask("PUT", f"{ARTIFACTS}/model", current)[0] == 200)
+        return bool(self.admin.ask("PUT", self.path, current)[0] == 200)
 
-    world.until(replaced, "the object is replaced")
-
-    listed = admin.read(f"{ROOT}/modelartifacts")
-    assert listed["kind"] == "ModelArtifactList"
-    assert listed["apiVersion"] == PUBLIC
-    found = [(item["apiVersion"], item["metadata"]["labels"]) for item in listed["items"]]
-    assert found == [(PUBLIC, {"team": "b"})]
-
-    assert admin.ask("DELETE", f"{ARTIFACTS}/model")[0] == 200
-    world.until(
-        lambda: admin.ask("GET", f"{ARTIFACTS}/model")[0] == 404, "it is gone", within_seconds=60
-    )
-    assert world.api.list(oracle.API, "ModelArtifact", namespace="team-a") == []
+    def remove(self) -> None:
+        """Delete it, and find it in neither version."""
+        assert self.admin.ask("DELETE", self.path)[0] == 200
+        self.world.until(
+            lambda: self.admin.ask("GET", self.path)[0] == 404, "it is gone", within_seconds=60
+        )
+        assert self.world.api.list(oracle.API, self.kind, namespace=self.namespace) == []
 
 
 @pytest.mark.rule("VW-RES-01")

@@ -121,6 +121,28 @@ def test_a_pending_rule_that_passes_fails_the_run(suite: pytest.Pytester) -> Non
     result.stdout.fnmatch_lines(["BREACH XX-TWO-02 has a passing test*"])
 
 
+def test_idle_rights_are_strict(suite: pytest.Pytester) -> None:
+    """What is granted and never used needs a reason in the list; what has one must be idle."""
+    suite.makepyfile(
+        "from spec_tests.plugin import RIGHTS\n" + ALL + "def test_all(pytestconfig):\n"
+        "    rights = pytestconfig.stash[RIGHTS]\n"
+        '    rights.granted = {("a", "pods", verb) for verb in ("get", "list")}\n'
+        '    rights.used = {("a", "pods", "list")}\n'
+    )
+    listed = suite.path / "idle.toml"
+    run(suite).stdout.fnmatch_lines(["granted and never used: a: get pods"])
+    listed.write_text('"a: get pods" = "a cluster of another kind asks for it"\n')
+    assert run(suite, "--idle-rights", "idle.toml").ret == pytest.ExitCode.OK
+    listed.write_text('"a: list pods" = "nothing lists"\n')
+    result = run(suite, "--idle-rights", "idle.toml")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["BREACH a: get pods: granted and never used*", "BREACH a: list pods: *but used*"]
+    )
+    listed.write_text('"a: get pods" = ""\n')
+    assert run(suite, "--idle-rights", "idle.toml").ret == pytest.ExitCode.USAGE_ERROR
+
+
 def test_expected_failures_are_strict(suite: pytest.Pytester) -> None:
     """A listed rule that fails is expected; one that passes or does not exist fails the run."""
     suite.makepyfile(
