@@ -85,13 +85,20 @@ class PodFacts:
     node_name: str
 
 
-def default_revision(spec: Json) -> list[Json]:
-    """Return the JSON patch that gives a hub source without a revision its hub's default branch."""
-    source = spec.get("source") or {}
+def default_revision(spec: object) -> list[Json]:
+    """Return the JSON patch that gives a hub source without a revision its hub's default branch.
+
+    The schema is asked after us: what is of a wrong form is left as it is, for the API server to
+    refuse by its name.
+    """
+    source = spec.get("source") if isinstance(spec, dict) else None
+    if not isinstance(source, dict):
+        return []
     return [
         {"op": "add", "path": f"/spec/source/{hub}/revision", "value": hub.default_revision}
         for hub in HubKind
-        if isinstance(source.get(hub.value), dict) and not source[hub.value].get("revision")
+        if isinstance(member := source.get(hub.value), dict)
+        and member.get("revision") in (None, "")
     ]
 
 
@@ -261,7 +268,7 @@ def _wrong_node(node: str, store_name: str) -> str:
 
 def _shown(text: Any) -> str:
     """Return a name as a message may hold it: short, and without control characters."""
-    return ascii(str(text))[1:-1][:253] or "nobody"
+    return repr(str(text))[1:-1][:253] or "nobody"
 
 
 def _is_one_word(text: str) -> bool:

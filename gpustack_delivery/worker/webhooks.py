@@ -157,7 +157,7 @@ class Webhooks:
 
     def _mutate(self, review: Review) -> Json:
         self._observer.reviewed(review.target or "other", "allowed")
-        patch = default_revision(dict(review.new.get("spec") or {}))
+        patch = default_revision(review.new.get("spec"))
         if review.target != "modelartifacts" or not patch:
             return {"allowed": True}
         encoded = base64.b64encode(json.dumps(patch).encode()).decode()
