@@ -17,10 +17,14 @@ import os
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import PurePosixPath
+from typing import Final
 
 from gpustack_delivery.errors import Malformed, Refused
 from gpustack_delivery.vocabulary.artifact import HubSource, ModelArtifact, Resolved
 from gpustack_delivery.vocabulary.patterns import Patterns
+
+_MOST_NAME_BYTES: Final = 255
+_MOST_PATH_BYTES: Final = 4095
 
 
 class Access(Enum):
@@ -83,12 +87,14 @@ def check_form(request: MountRequest) -> None:
     """Check that a request has what every publish call has.
 
     Raises:
-        Malformed: no volume id, no target or no capability.
+        Malformed: no volume id, no target that can be a path, or no capability.
     """
     if not request.volume_id:
         raise Malformed("the request has no volume id")
     if not request.target:
         raise Malformed("the request has no target path")
+    if _too_long(request.target):
+        raise Malformed("the request's target path is longer than the kernel takes a path")
     if request.access is Access.ABSENT:
         raise Malformed("the request has no volume capability")
 
@@ -109,6 +115,12 @@ def judge(
     """
     _judge_volume(request, kubelet)
     return _judge_artifact(request, artifact)
+
+
+def _too_long(target: str) -> bool:
+    """Say whether a path, or a name in it, is too long for the kernel."""
+    longest = max(len(name) for name in target.encode().split(b"/"))
+    return longest > _MOST_NAME_BYTES or len(target.encode()) > _MOST_PATH_BYTES
 
 
 def lies_in(target: str, directory: PurePosixPath) -> bool:

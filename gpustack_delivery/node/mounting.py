@@ -114,7 +114,9 @@ class Mounting:
             raise Malformed("the request has no volume id or no target path")
         path = Path(follow(target))
         if not lies_in(str(path), self._kubelet.resolved):
-            _log.warning("unpublish outside the kubelet directory, nothing is mounted: %s", target)
+            _log.warning(
+                "unpublish outside the kubelet directory, nothing is mounted: %r", target[:1000]
+            )
             return
         with self._targets.turn(str(path)):
             self._clear(path)
