@@ -10,12 +10,13 @@ the token goes nowhere else. Every failure leaves as a class of `errors.ApiFault
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from kubernetes import client, config
@@ -30,6 +31,8 @@ from gpustack_delivery.adapters.kube_streams import (
     drain,
     unreachable,
 )
+from gpustack_delivery.adapters.kubeconfig import kubeconfig_fault
+from gpustack_delivery.decisions.addresses import endpoint_fault
 from gpustack_delivery.errors import ApiFault, ConfigurationFault, Unreachable
 from gpustack_delivery.ports import Errand, Page, Reply, Watch
 from gpustack_delivery.redaction import Token
@@ -42,6 +45,7 @@ REQUEST_SECONDS: Final = 30.0
 # dead.
 WATCH_SILENCE_SECONDS: Final = 150.0
 _CONNECTIONS: Final = 32
+_log = logging.getLogger(__name__)
 
 
 class _Kubeconfig:
@@ -49,22 +53,31 @@ class _Kubeconfig:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self.reload()
+        self._load()
 
     def reload(self) -> bool:
         """Read the file again, for a token that was replaced in it or behind it."""
+        try:
+            self._load()
+        except ConfigurationFault as fault:  # somebody is at it: what was read before still counts
+            _log.error("%s", fault)
+            return False
+        return True
+
+    def _load(self) -> None:
         settings = client.Configuration()
+        settings.host = ""  # the library's own default would hide that none is named
         try:
             config.load_kube_config(  # type: ignore[no-untyped-call]  # the library's gap
                 self._path, client_configuration=settings, persist_config=False
             )
-        except Exception as error:  # noqa: BLE001 - the library lets its parsers' errors through
-            raise ConfigurationFault(
-                f"the kubeconfig {self._path} cannot be used: {type(error).__name__}",
-                detail=str(error),
-            ) from None
+            self.pool = _pool(settings)
+            usable = not endpoint_fault(settings.host)
+        except Exception:  # noqa: BLE001 - the library lets its parsers' errors through
+            usable = False
+        if not usable:
+            raise ConfigurationFault(f"the kubeconfig {kubeconfig_fault(self._path)}")
         self.settings = settings
-        return True
 
     def authorization(self) -> Token:
         """Return the Authorization header's value; empty for client certificates."""
@@ -91,6 +104,7 @@ class _ServiceAccount:
                 "or name a kubeconfig",
                 detail=str(error),
             ) from None
+        self.pool = _pool(self.settings)
 
     def reload(self) -> bool:
         """Do nothing: the token is read for every request anyway."""
@@ -103,6 +117,11 @@ class _ServiceAccount:
         except (OSError, ValueError) as error:
             message = "the service account token cannot be read"
             raise Unreachable(message, detail=str(error)) from None
+
+
+def _pool(settings: client.Configuration) -> Any:
+    settings.connection_pool_maxsize = _CONNECTIONS
+    return rest.RESTClientObject(settings).pool_manager
 
 
 def connect(
@@ -140,10 +159,8 @@ class KubeClient:
         self._adopt()
 
     def _adopt(self) -> None:
-        settings = self._identity.settings
-        settings.connection_pool_maxsize = _CONNECTIONS
-        self._base = settings.host.rstrip("/")
-        self._pool = rest.RESTClientObject(settings).pool_manager
+        self._base = self._identity.settings.host.rstrip("/")
+        self._pool = self._identity.pool
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -296,7 +313,7 @@ class KubeClient:
                 preload_content=False,
             )
         except TRANSPORT_ERRORS as error:
-            raise unreachable(error) from None
+            raise unreachable(error, urlsplit(self._base).netloc) from None
 
 
 def _path_of(resource: Resource, body: Json, subresource: str) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from ssl import SSLCertVerificationError
 from typing import Any, Final
 
 from urllib3.exceptions import HTTPError
+from urllib3.exceptions import TimeoutError as TransportTimeout
 
 from gpustack_delivery.adapters.kube_answers import read_change
 from gpustack_delivery.errors import Unreachable
@@ -97,11 +99,31 @@ def drain(response: Any) -> bytes:
     return raw
 
 
-def unreachable(error: Exception) -> Unreachable:
-    """Return the fault that a transport's error is."""
+def unreachable(error: Exception, address: str = "") -> Unreachable:
+    """Return the fault that a transport's error is; `address` is the host and port asked."""
+    who = f"the Kubernetes API at {address}" if address else "the Kubernetes API"
+    why = _reason(error)
     return Unreachable(
-        "the Kubernetes API does not answer", detail=f"{type(error).__name__}: {error}"
+        f"{who} does not answer" + (f": {why}" if why else ""),
+        detail=f"{type(error).__name__}: {error}",
     )
+
+
+def _reason(error: BaseException) -> str:
+    """Return the system's own words for a transport's error, "" if it has none."""
+    seen: list[BaseException] = []
+    found: BaseException | None = error
+    while found is not None and found not in seen:
+        seen.append(found)
+        if isinstance(found, SSLCertVerificationError):
+            return f"its certificate is not trusted, {found.verify_message}"
+        if isinstance(found, OSError) and found.strerror:
+            return found.strerror
+        inner = getattr(found, "reason", None) or next(iter(found.args), None)
+        found = inner if isinstance(inner, BaseException) else found.__cause__
+    # Asked last: a refused connection is one of this class too.
+    timed_out = any(isinstance(one, TransportTimeout) for one in seen)
+    return "no answer in time" if timed_out else ""
 
 
 def _lines(response: Any) -> Iterator[bytes]:

@@ -137,16 +137,17 @@ def test_a_kubeconfig_is_read_again_after_a_401(api: Api, tmp_path: Path) -> Non
     kube.close()
 
 
-@pytest.mark.parametrize("content", [None, "", "][", "apiVersion: v1\nkind: Config\n"])
-def test_a_kubeconfig_that_cannot_be_used_is_one_clear_error(
-    tmp_path: Path, content: str | None
-) -> None:
-    """Missing, empty, no YAML, no context."""
-    path = tmp_path / "config"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(ConfigurationFault, match="kubeconfig"):
-        connect(str(path))
+def test_a_kubeconfig_that_breaks_meanwhile_changes_nothing(api: Api, tmp_path: Path) -> None:
+    """The refused call is refused, and the client goes on with what it had read."""
+    path = api.kubeconfig(tmp_path, "old")
+    kube = connect(str(path))
+    api.respond = lambda _request: answer({"kind": "Status", "code": 401}, 401)
+    path.write_text("][")
+    with pytest.raises(Forbidden):
+        kube.get(CONFIG_MAPS, "a", "ns")
+    api.respond = lambda _request: answer(OBJECT)
+    assert kube.get(CONFIG_MAPS, "a", "ns") == OBJECT
+    kube.close()
 
 
 def test_without_a_pod_and_without_a_kubeconfig_there_is_no_way(tmp_path: Path) -> None:
