@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,16 +30,6 @@ class Within:
         holds = reply.start <= self.offset < reply.start + reply.length
         return holds and request.method == "GET" and reply.status in {200, 206}
 
-    def spoil(self, strike: Strike) -> Response:
-        """Return the answer with its length, and what `body` yields as its body."""
-        reply = strike.reply
-        headers = [*reply.headers, ("Content-Length", str(reply.length))]
-        return Response(reply.status, headers, self.body(reply))
-
-    def body(self, reply: Reply) -> Iterator[bytes]:
-        """Yield the spoiled body."""
-        raise NotImplementedError
-
     def before(self, reply: Reply) -> Iterator[bytes]:
         """Yield the part of the body in front of the byte."""
         return reply.content.pieces(reply.start, self.offset - reply.start)
@@ -50,7 +41,22 @@ class Within:
 
 
 @dataclass(frozen=True)
-class Flip(Within):
+class _Spoiled(Within, ABC):
+    """An answer as long as it should be, with something else for a body."""
+
+    def spoil(self, strike: Strike) -> Response:
+        """Return the answer with its length, and what `body` yields as its body."""
+        reply = strike.reply
+        headers = [*reply.headers, ("Content-Length", str(reply.length))]
+        return Response(reply.status, headers, self.body(reply))
+
+    @abstractmethod
+    def body(self, reply: Reply) -> Iterator[bytes]:
+        """Yield the spoiled body."""
+
+
+@dataclass(frozen=True)
+class Flip(_Spoiled):
     """One byte with some of its bits flipped."""
 
     mask: int = 0xFF
@@ -64,7 +70,7 @@ class Flip(Within):
         yield from rest
 
 
-class Reset(Within):
+class Reset(_Spoiled):
     """The connection is reset in front of the byte."""
 
     def body(self, reply: Reply) -> Iterator[bytes]:
@@ -73,7 +79,7 @@ class Reset(Within):
         raise ConnectionResetError
 
 
-class Close(Within):
+class Close(_Spoiled):
     """The connection is closed in front of the byte, though the length promised more."""
 
     def body(self, reply: Reply) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ served without anybody hashing it, and a listing can be repeated whose files nob
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -40,13 +41,14 @@ class Content(Protocol):
         """Yield a part in pieces of at most a megabyte."""
 
 
-class _Digests:
+class _Digests(ABC):
     """The digests of whatever `pieces` yields."""
 
     size_bytes: int
 
+    @abstractmethod
     def pieces(self, start: int, length: int) -> Iterator[bytes]:
-        raise NotImplementedError
+        """Yield a part in pieces."""
 
     @cached_property
     def sha256(self) -> str:
