@@ -92,9 +92,13 @@ class ClockService:
         self._stopped = False
 
     def start(self) -> Self:
-        """Listen; whoever can reach the socket can move the clock."""
+        """Listen; whoever can reach the socket can move the clock. Raises OSError."""
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(self._path))
+        try:
+            listener.bind(str(self._path))
+        except OSError:
+            listener.close()
+            raise
         self._path.chmod(0o600)
         listener.listen()
         self._listener = listener

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Final, Protocol, cast
 
 from gpustack_delivery.errors import ConfigurationFault, DeliveryError
+from gpustack_delivery.terminal import Parser, one_line, tolerate_any_text
 
 COMMANDS: Final = {
     "model-manager": ("gpustack_delivery.node.command", "run the node plugin"),
@@ -50,33 +53,42 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 1 for a failure while running, or 2 for wrong input."""
+    tolerate_any_text()
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments[0] if arguments else ""
     if name not in COMMANDS:
         _overview().parse_args(arguments or ["--help"])
         return 2
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"gpustack-delivery {name}", description=f"{COMMANDS[name][1].capitalize()}."
     )
     try:
         command = _load(name)
         command.add_arguments(parser)
-        return command.run(parser.parse_args(arguments[1:]))
+        status = command.run(parser.parse_args(arguments[1:]))
+        sys.stdout.flush()
+        return status
     except ConfigurationFault as fault:
         return _complain(name, str(fault), 2)
     except DeliveryError as error:
         return _complain(name, str(error), 1)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not try to flush the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def _overview() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="gpustack-delivery",
         description="Model weights delivered once per node, verified, mounted read-only.",
         epilog="`gpustack-delivery COMMAND --help` lists a command's flags.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    ours = version("gpustack-delivery")
+    parser.add_argument("--version", action="version", version=f"gpustack-delivery {ours}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (_, summary) in COMMANDS.items():
         commands.add_parser(name, help=summary, add_help=False)
@@ -95,7 +107,7 @@ def _load(name: str) -> Command:
 
 
 def _complain(name: str, message: str, status: int) -> int:
-    sys.stderr.write(f"gpustack-delivery {name}: {message}\n")
+    sys.stderr.write(f"gpustack-delivery {name}: {one_line(message)}\n")
     return status
 
 

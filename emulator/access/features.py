@@ -5,7 +5,13 @@ Each property names the change and the first version that has it on by default.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
+
+OLDEST_MINOR: Final = 29
+NEWEST_MINOR: Final = 36
+_VERSION: Final = re.compile(r"v?1\.([0-9]{1,3})(?:\.[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +22,18 @@ class Features:
 
     @classmethod
     def of(cls, kubernetes: str) -> Features:
-        """Read a version such as "1.30" or "v1.36.2". Raises ValueError for anything else."""
-        major, _, rest = kubernetes.removeprefix("v").partition(".")
-        if major != "1":
-            raise ValueError(f"not a Kubernetes version: {kubernetes!r}; write it as 1.30")
-        return cls(int(rest.partition(".")[0]))
+        """Read a version such as "1.30" or "v1.36.2".
+
+        Raises:
+            ValueError: it is none, or none that can be played.
+        """
+        match = _VERSION.fullmatch(kubernetes)
+        if match is None or not OLDEST_MINOR <= int(match[1]) <= NEWEST_MINOR:
+            raise ValueError(
+                f"not a Kubernetes version that can be played: {kubernetes!r}; choose one from "
+                f"1.{OLDEST_MINOR} to 1.{NEWEST_MINOR}"
+            )
+        return cls(int(match[1]))
 
     @property
     def token_names_node(self) -> bool:

@@ -8,6 +8,7 @@ Rules: OP-SET-01, NS-FR-01, AR-RES-04.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Final
 from urllib.parse import urlsplit
@@ -53,6 +54,15 @@ def object_name_fault(name: str) -> str:
     if _OBJECT_NAME.fullmatch(name) and ".." not in name:
         return ""
     return "must be an object's name: lowercase letters, digits, '-' and '.'"
+
+
+def listening_fault(host: str) -> str:
+    """Say what keeps a text from being an address to listen on."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return "must be an IPv4 or IPv6 address such as 0.0.0.0 or ::"
+    return ""
 
 
 def is_repository(name: str) -> bool:

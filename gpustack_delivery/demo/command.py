@@ -19,13 +19,14 @@ from gpustack_delivery.demo.model import open_folder, packaged_model
 from gpustack_delivery.demo.screen import Screen
 from gpustack_delivery.demo.stage import Stage
 from gpustack_delivery.demo.story import tell
+from gpustack_delivery.terminal import filled
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument(
         "--model-dir",
-        type=_folder,
+        type=filled,
         metavar="DIR",
         help="the folder to serve as the model's repository, such as a Hugging Face snapshot; "
         "by default the packaged all-MiniLM-L6-v2",
@@ -35,15 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _folder(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("the folder's name is empty")
-    return Path(text)
-
-
 def run(args: argparse.Namespace) -> int:
     """Play the demo; return 0 when its outcome is as promised."""
-    folder = open_folder(args.model_dir or packaged_model())
+    folder = open_folder(Path(args.model_dir) if args.model_dir else packaged_model())
     # The screen tells the story; what the processes log would only tear it apart.
     logging.getLogger("gpustack_delivery").setLevel(logging.CRITICAL)
     if isinstance(sys.stdout, TextIOWrapper):

@@ -74,7 +74,7 @@ def open_folder(path: Path) -> ModelFolder:
     except HubFault as fault:
         raise ConfigurationFault(f"--model-dir: {fault}: rename it") from fault
     if not manifest.entries:
-        raise ConfigurationFault(f"--model-dir: {str(path)!a} holds no file")
+        raise ConfigurationFault(f"--model-dir: {str(path)!r} holds no file")
     return ModelFolder(path, manifest)
 
 

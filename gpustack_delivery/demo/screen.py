@@ -77,7 +77,11 @@ class Screen:
             column.header = title
         for row in rows:
             drawing.add_row(*(Text(cell) for cell in row))
-        self._console.print(Padding(drawing, (0, 0, 0, 3), expand=False))
+        with self._console.capture() as drawn:
+            self._console.print(Padding(drawing, (0, 0, 0, 3), expand=False))
+        # Whoever pastes the lines elsewhere wants no blanks at their ends.
+        lines = [line.rstrip() for line in drawn.get().splitlines()]
+        self._console.file.write("".join(f"{line}\n" for line in lines))
 
 
 def _cell(value: object) -> str:

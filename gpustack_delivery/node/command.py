@@ -12,9 +12,9 @@ from typing import Final
 
 from gpustack_delivery.adapters.host import KernelDisk, KernelMounts, SystemClock
 from gpustack_delivery.adapters.kube import connect
-from gpustack_delivery.errors import ConfigurationFault
-from gpustack_delivery.node.peers.options import TOKEN_FILE, PeerOptions
+from gpustack_delivery.node.peers.options import AUTHENTICATIONS, TOKEN_FILE, PeerOptions
 from gpustack_delivery.node.plugin import Plugin, PluginOptions, World
+from gpustack_delivery.terminal import whole_number
 from gpustack_delivery.vocabulary.resources import DRIVER_NAME
 
 KUBELET_DIR: Final = "/var/lib/kubelet"
@@ -34,21 +34,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cache-root", default=CACHE_ROOT, metavar="DIR", help="default: %(default)s")
     add("--csi-socket", default="", metavar="FILE", help="default: under the kubelet directory")
     add("--host", default="0.0.0.0", metavar="ADDRESS", help="default: everywhere")  # noqa: S104 - probes and scrapers come from outside the Pod
-    add("--secure-port", default="32444", metavar="PORT", help="HTTPS port (default: %(default)s)")
+    add(
+        "--secure-port",
+        type=whole_number(0, 65535),
+        default=32444,
+        metavar="PORT",
+        help="HTTPS port (default: %(default)s)",
+    )
     add("--kubeconfig", default="", metavar="FILE", help="default: the Pod's service account")
-    add("--log-level", default="info", help=f"one of {', '.join(_LEVELS)} (default: info)")
-    add("--peer-sync-port", default="0", metavar="PORT", help="0 switches peer sync off")
-    add("--peer-sync-auth", default="token", metavar="MODE", help="token or none")
+    add("--log-level", choices=_LEVELS, default="info", help="default: info")
+    _add_peer_arguments(parser)
+
+
+def _add_peer_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of node-to-node sync."""
+    add = parser.add_argument
+    add(
+        "--peer-sync-port",
+        type=whole_number(0, 65535),
+        default=0,
+        metavar="PORT",
+        help="0 switches peer sync off",
+    )
+    add("--peer-sync-auth", choices=AUTHENTICATIONS, default="token", help="default: token")
     add("--peer-sync-service-account", default="", metavar="NAME", help="whose tokens count")
     add("--peer-sync-token-file", default=str(TOKEN_FILE), metavar="FILE", help="shown to peers")
-    add("--peer-sync-max-serving-streams", default="8", metavar="N", help="1 to 1024")
-    add("--peer-sync-streams-per-source", default="4", metavar="N", help="1 to 64")
+    add(
+        "--peer-sync-max-serving-streams",
+        type=whole_number(1, 1024),
+        default=8,
+        metavar="N",
+        help="1 to 1024",
+    )
+    add(
+        "--peer-sync-streams-per-source",
+        type=whole_number(1, 64),
+        default=4,
+        metavar="N",
+        help="1 to 64",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the plugin until it is told to stop."""
-    if args.log_level not in _LEVELS:
-        raise ConfigurationFault(f"--log-level must be one of {', '.join(_LEVELS)}")
     options = options_of(args)
     logging.basicConfig(
         level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -83,7 +111,7 @@ def options_of(args: argparse.Namespace) -> PluginOptions:
         kubelet_dir=kubelet,
         cache_root=Path(args.cache_root),
         csi_socket=Path(args.csi_socket) if args.csi_socket else default_socket,
-        secure_port=whole_number("--secure-port", args.secure_port, 0, 65535),
+        secure_port=args.secure_port,
         namespace=args.namespace,
         host=args.host,
         peer_sync=_peer_options(args),
@@ -91,27 +119,12 @@ def options_of(args: argparse.Namespace) -> PluginOptions:
 
 
 def _peer_options(args: argparse.Namespace) -> PeerOptions:
-    serving = args.peer_sync_max_serving_streams
     return PeerOptions(
-        port=whole_number("--peer-sync-port", args.peer_sync_port, 0, 65535),
+        port=args.peer_sync_port,
         authentication=args.peer_sync_auth,
         service_account=args.peer_sync_service_account,
-        max_serving_streams=whole_number("--peer-sync-max-serving-streams", serving, 1, 1024),
-        streams_per_source=whole_number(
-            "--peer-sync-streams-per-source", args.peer_sync_streams_per_source, 1, 64
-        ),
+        max_serving_streams=args.peer_sync_max_serving_streams,
+        streams_per_source=args.peer_sync_streams_per_source,
         token_file=Path(args.peer_sync_token_file),
         host=args.host,
     )
-
-
-def whole_number(flag: str, text: str, least: int, most: int) -> int:
-    """Return a flag's value as a number within its bounds.
-
-    Raises:
-        ConfigurationFault: it is no such number.
-    """
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else -1
-    if not least <= number <= most:
-        raise ConfigurationFault(f"{flag} must be a whole number from {least} to {most}: {text!r}")
-    return number

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from gpustack_delivery.decisions.addresses import object_name_fault
+from gpustack_delivery.decisions.addresses import listening_fault, object_name_fault
 from gpustack_delivery.decisions.authorization import KubeletDirectory
 from gpustack_delivery.errors import ConfigurationFault, HostFault
 from gpustack_delivery.mirror import Mirror, Selection
@@ -76,10 +76,13 @@ class PluginOptions:
     def __post_init__(self) -> None:
         if not self.node_name:
             raise ConfigurationFault("--node-name is required: the name of the Node this runs on")
-        if fault := object_name_fault(self.node_name):
-            raise ConfigurationFault(f"--node-name {fault}: {self.node_name!a}")
-        if not self.namespace:
-            raise ConfigurationFault("the operator's namespace is required")
+        for flag, text, fault in (
+            ("--node-name", self.node_name, object_name_fault(self.node_name)),
+            ("--namespace", self.namespace, object_name_fault(self.namespace)),
+            ("--host", self.host, listening_fault(self.host)),
+        ):
+            if fault:
+                raise ConfigurationFault(f"{flag} {fault}: {text!r}")
         for flag, path in (
             ("--kubelet-dir", self.kubelet_dir),
             ("--cache-root", self.cache_root),
@@ -169,9 +172,15 @@ class Plugin:
         """Take the cache, make it whole, and serve.
 
         Raises:
-            ConfigurationFault: the cache, the socket or the port cannot be used; nothing is left
-            running.
+            ConfigurationFault: kubelet's directory, the cache, the socket or the port cannot be
+            used; nothing is left running.
         """
+        if not os.path.isdir(kubelet := self._options.kubelet_dir):  # noqa: PTH112 - never raises
+            # Made by us it would look like kubelet's, and every mount would be refused.
+            raise ConfigurationFault(
+                f"--kubelet-dir {kubelet} is no folder here: name kubelet's root directory, and "
+                "mount it where it has the same path"
+            )
         try:
             self._store.root.open()
             self._recover()

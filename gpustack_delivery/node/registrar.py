@@ -10,10 +10,12 @@ kubelet forgets the driver.
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any, Final
 
 from gpustack_delivery.csi_wire import pluginregistration_pb2, pluginregistration_pb2_grpc
+from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.node.csi import SocketServer, driver_name
 
 VERSIONS: Final = ("1.0.0",)
@@ -44,9 +46,15 @@ class Registrar:
         """Ask the driver for its name and announce it.
 
         Raises:
-            ConfigurationFault: the driver does not answer, or the registration socket cannot be
-            made.
+            ConfigurationFault: there is no registry, the driver does not answer, or the
+            registration socket cannot be made.
         """
+        if not os.path.isdir(self._registry_dir):  # noqa: PTH112 - never raises
+            # Made by us it would be a folder that kubelet never looks into.
+            raise ConfigurationFault(
+                f"--plugins-registry {self._registry_dir} is no folder here: mount kubelet's "
+                "plugins_registry there"
+            )
         name = driver_name(self._csi_address, timeout_seconds=DRIVER_SECONDS)
         service = _Registration(name, str(self._registration_path))
         self._service = service
@@ -92,7 +100,7 @@ class _Registration(
         """Hear whether kubelet took it; after a refusal kubelet itself tries again."""
         self.refusal = "" if request.plugin_registered else request.error
         if self.refusal:
-            _log.error("kubelet refused the driver: name=%s error=%s", self._name, self.refusal)
+            _log.error("kubelet refused the driver: name=%s error=%r", self._name, self.refusal)
         else:
             _log.info("driver registered: name=%s", self._name)
         return pluginregistration_pb2.RegistrationStatusResponse()

@@ -95,10 +95,12 @@ class Reporter:
         self._namespace = namespace
         self._stores.subscribe(self._store_changed)
         self._bundles.subscribe(lambda key, old, new: self.changed())
+        self._stores.when_synced(self.changed)
         self._bundles.when_synced(self.changed)
         self._condition = threading.Condition()
         self._due = True
         self._stopping = False
+        self._said_absent = False
         self._written: Json | None = None
         self._written_at = -inf
         self._sources: Sources | None = None
@@ -165,6 +167,8 @@ class Reporter:
     def _round(self, sources: Sources) -> None:
         self._learn_references(sources.store.references)
         body = self._current()
+        if body is None and self._stores.synced:
+            self._say_absent()
         if body is not None and self._bundles.synced:
             spec = NodeModelStore.from_wire(body | {"status": {}}).spec
             sources.configuration.apply(spec, self._bundle_of)
@@ -177,6 +181,17 @@ class Reporter:
                 references.rebuild(self._world.mounts.table())
             except HostFault as fault:
                 _log.error("references cannot be rebuilt: %s detail=%s", fault, fault.detail)
+
+    def _say_absent(self) -> None:
+        """Say what the plugin waits for: at first that is usual, after a while it is a mistake."""
+        level = logging.WARNING if self._said_absent else logging.INFO
+        self._said_absent = True
+        _log.log(
+            level,
+            "no NodeModelStore %s yet, and with it no configuration: the worker makes it for a "
+            "Node of that name that has this driver; is --node-name right?",
+            self._node_name,
+        )
 
     def _bundle_of(self, name: str) -> dict[str, str] | None:
         return self._bundles.get(name, self._namespace)

@@ -14,6 +14,7 @@ from gpustack_delivery.adapters.hashing import Hashing
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.node.command import CACHE_ROOT
 from gpustack_delivery.node.verifying import Finding, examine, published_digests
+from gpustack_delivery.terminal import filled
 from gpustack_delivery.vocabulary.manifest import is_digest
 from gpustack_delivery.vocabulary.quantity import format_binary
 
@@ -21,7 +22,7 @@ from gpustack_delivery.vocabulary.quantity import format_binary
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument(
-        "--cache-root", default=CACHE_ROOT, metavar="DIR", help="default: %(default)s"
+        "--cache-root", type=filled, default=CACHE_ROOT, metavar="DIR", help="default: %(default)s"
     )
     parser.add_argument(
         "digest", nargs="*", metavar="DIGEST", help="sha256:… of a tree (default: all of them)"
@@ -38,7 +39,9 @@ def run(args: argparse.Namespace) -> int:
     present = published_digests(root)
     for digest in args.digest:
         if not is_digest(digest):
-            raise ConfigurationFault(f"not a manifest digest: {digest!a}; write sha256:<64 hex>")
+            raise ConfigurationFault(
+                f"DIGEST must be sha256: and 64 lowercase hex digits: {digest!r}"
+            )
         if digest not in present:
             raise ConfigurationFault(f"not published in {root}: {digest}")
     hashing = Hashing()
@@ -50,14 +53,14 @@ def run(args: argparse.Namespace) -> int:
             _print(finding)
     damaged = sum(bool(finding.damages) for finding in findings)
     files, size = sum(f.file_count for f in findings), sum(f.size_bytes for f in findings)
-    _say(f"{len(findings)} trees, {files} files, {format_binary(size)}: {damaged} damaged")
+    _say(f"{len(findings)} trees, {files} files, {format_binary(size)}B: {damaged} damaged")
     return 1 if damaged else 0
 
 
 def _print(finding: Finding) -> None:
     for damage in finding.damages:
         # Quoted like a string of Python: a name may hold anything a terminal would obey.
-        place = f"{damage.path!a}: " if damage.path else ""
+        place = f"{damage.path!r}: " if damage.path else ""
         _say(f"{finding.digest}: {place}{damage.what}")
 
 

@@ -115,7 +115,7 @@ def _invalid(message: str) -> HubFault:
 
 
 def _check(entry: Entry) -> None:
-    shown = ascii(entry.path)[:200]
+    shown = repr(entry.path)[:200]
     try:
         entry.path.encode()
     except UnicodeEncodeError:
@@ -133,11 +133,11 @@ def _check(entry: Entry) -> None:
 def _check_layout(entries: list[Entry]) -> None:
     for one, next_one in pairwise(entries):
         if one.path == next_one.path:
-            raise _invalid(f"the path {ascii(one.path)[:200]} is listed twice")
+            raise _invalid(f"the path {repr(one.path)[:200]} is listed twice")
     paths = {entry.path for entry in entries}
     for path in paths:
         parent = path.rpartition("/")[0]
         while parent:
             if parent in paths:
-                raise _invalid(f"{ascii(parent)[:200]} is both a file and a directory")
+                raise _invalid(f"{repr(parent)[:200]} is both a file and a directory")
             parent = parent.rpartition("/")[0]

@@ -7,17 +7,21 @@ import logging
 import signal
 import threading
 from pathlib import Path
+from typing import Final
 
 from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.kube import SERVICE_ACCOUNT, connect
 from gpustack_delivery.adapters.plugin_port import PluginPort
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.redaction import Token
+from gpustack_delivery.terminal import whole_number
+from gpustack_delivery.worker.certificates import Directory, ServingCertificate
 from gpustack_delivery.worker.leader import LEASE_SECONDS
 from gpustack_delivery.worker.operator import Aggregated, Worker
-from gpustack_delivery.worker.options import WorkerOptions
+from gpustack_delivery.worker.options import MAX_LEASE_SECONDS, MIN_LEASE_SECONDS, WorkerOptions
 
-_LEVELS = ("debug", "info", "warning", "error")
+_TOKEN_FILE: Final = SERVICE_ACCOUNT / "token"
+_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,17 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--token-file",
-        default=str(SERVICE_ACCOUNT / "token"),
+        default=str(_TOKEN_FILE),
         metavar="FILE",
         help="the worker's own token, for an API server that serves no SelfSubjectReview",
     )
     add(
         "--lease-seconds",
-        default=str(LEASE_SECONDS),
+        type=whole_number(MIN_LEASE_SECONDS, MAX_LEASE_SECONDS),
+        default=LEASE_SECONDS,
         metavar="SECONDS",
         help=f"how long a silent leader is waited for (default: {LEASE_SECONDS})",
     )
-    add("--log-level", default="info", help=f"one of {', '.join(_LEVELS)} (default: info)")
+    add("--log-level", choices=_LEVELS, default="info", help="default: info")
 
 
 def _add_serving_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +63,8 @@ def _add_serving_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", default="0.0.0.0", metavar="ADDRESS", help="listen here (default: everywhere)")  # noqa: S104 - webhooks are called from the control plane
     add(
         "--webhook-port",
-        default="9443",
+        type=whole_number(0, 65535),
+        default=9443,
         metavar="PORT",
         help="webhooks, metrics and health (default: 9443)",
     )
@@ -82,7 +88,8 @@ def _add_serving_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--public-api-port",
-        default="9444",
+        type=whole_number(0, 65535),
+        default=9444,
         metavar="PORT",
         help="the public API, called by the aggregator alone (default: 9444)",
     )
@@ -96,8 +103,6 @@ def _add_serving_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the worker until it is told to stop."""
-    if args.log_level not in _LEVELS:
-        raise ConfigurationFault(f"--log-level must be one of {', '.join(_LEVELS)}")
     options = _options(args)
     logging.basicConfig(
         level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -119,28 +124,38 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> WorkerOptions:
-    token_file = Path(args.token_file)
-    directory = args.certificate_directory
+    token_file = _token_file(args.token_file)
+    directory = Path(args.certificate_directory) if args.certificate_directory else None
+    if directory is not None:
+        try:
+            ServingCertificate(Directory(directory))
+        except ConfigurationFault as fault:
+            raise ConfigurationFault(f"--certificate-directory: {fault}") from None
     return WorkerOptions(
         namespace=args.namespace,
         model_manager_service_account=args.model_manager_service_account,
         host=args.host,
-        webhook_port=_whole("--webhook-port", args.webhook_port),
+        webhook_port=args.webhook_port,
         webhook_service=args.webhook_service,
         webhook_configuration=args.webhook_configuration,
         public_api_service=args.public_api_service,
-        public_api_port=_whole("--public-api-port", args.public_api_port),
+        public_api_port=args.public_api_port,
         runs_consumers=args.run_consumers,
-        certificate_directory=Path(directory) if directory else None,
-        lease_seconds=_whole("--lease-seconds", args.lease_seconds),
+        certificate_directory=directory,
+        lease_seconds=args.lease_seconds,
         own_token=lambda: _read_token(token_file),
     )
 
 
-def _whole(flag: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise ConfigurationFault(f"{flag} must be a whole number")
-    return int(text)
+def _token_file(named: str) -> Path:
+    """Check the token file, if one was named: the default need not be there."""
+    path = Path(named)
+    if path != _TOKEN_FILE and not _read_token(path):
+        raise ConfigurationFault(
+            f"--token-file {named!r} cannot be read as a token: name the worker's own, or leave "
+            "the flag away"
+        )
+    return path
 
 
 def _read_token(path: Path) -> Token | None:

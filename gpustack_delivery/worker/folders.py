@@ -80,9 +80,12 @@ def read_folder(folder: Path, patterns: Patterns) -> Iterator[Entry]:
         ConfigurationFault: the folder is none, or holds something that is neither file nor folder.
         HostFault: something in it cannot be read.
     """
-    if not folder.is_dir():
-        what = "a file, not a folder" if folder.exists() else "not there"
-        raise ConfigurationFault(f"{_shown(str(folder))} is {what}")
+    try:
+        if not folder.is_dir():
+            what = "a file, not a folder" if folder.exists() else "not there"
+            raise ConfigurationFault(f"{_shown(str(folder))} is {what}")
+    except OSError as error:
+        raise _unreadable(str(folder), error) from None
     large = _large_files(folder)
     hashing = Hashing()
     for path in _walk(folder, ""):
@@ -142,4 +145,4 @@ def _unreadable(path: str, error: OSError) -> HostFault:
 
 
 def _shown(path: str) -> str:
-    return ascii(path)[:200]
+    return repr(path)[:200]

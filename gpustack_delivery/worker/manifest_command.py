@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from gpustack_delivery.decisions.addresses import endpoint_fault, is_repository
-from gpustack_delivery.errors import ConfigurationFault
-from gpustack_delivery.redaction import Token
+from gpustack_delivery.decisions.admission import judge_artifact
+from gpustack_delivery.errors import ConfigurationFault, HubFault
+from gpustack_delivery.redaction import Token, speakable_url
+from gpustack_delivery.terminal import filled
 from gpustack_delivery.vocabulary.artifact import HubKind
 from gpustack_delivery.vocabulary.manifest import Entry, Manifest
 from gpustack_delivery.vocabulary.node_store import HubAccess
@@ -27,6 +29,12 @@ from gpustack_delivery.worker.folders import read_folder
 from gpustack_delivery.worker.hubs import open_hub
 
 _HUBS: Final = {"huggingface": HubKind.HUGGING_FACE, "modelscope": HubKind.MODEL_SCOPE}
+_HUB_FLAGS: Final = ("--hub", "--endpoint", "--ca-file")
+_FIELDS: Final = {
+    "revision": "",
+    "allowPatterns": "--allow",
+    "ignorePatterns": "--ignore",
+}
 _TOKEN_VARIABLES: Final = {
     HubKind.HUGGING_FACE: "HF_TOKEN",
     HubKind.MODEL_SCOPE: "MODELSCOPE_API_TOKEN",
@@ -36,7 +44,12 @@ _TOKEN_VARIABLES: Final = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add = parser.add_argument
-    add("source", metavar="DIR | REPOSITORY[@REVISION]", help="a folder, or a hub's repository")
+    add(
+        "source",
+        type=filled,
+        metavar="DIR | REPOSITORY[@REVISION]",
+        help="a folder, or a hub's repository; what follows the first @ is the revision",
+    )
     add(
         "--hub",
         choices=_HUBS,
@@ -53,16 +66,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the manifest's numbers."""
-    if not args.source:
-        raise ConfigurationFault("the name of the folder or repository is empty")
     patterns = Patterns(tuple(args.allow), tuple(args.ignore))
-    folder = Path(args.source)
-    if args.hub or args.endpoint or not folder.exists():
-        entries = patterns.filter(_list_repository(args))
+    hub_flag = next((flag for flag in _HUB_FLAGS if vars(args)[_attribute(flag)]), "")
+    if hub_flag or not _is_there(args.source):
+        entries = patterns.filter(_list_repository(args, hub_flag))
     else:
-        entries = tuple(read_folder(folder, patterns))
+        _judge("any/name", "main", args)
+        entries = tuple(read_folder(Path(args.source), patterns))
     if not entries:
-        raise ConfigurationFault(f"{args.source!a} holds no file that the patterns keep")
+        raise ConfigurationFault(f"{args.source!r} holds no file that the patterns keep")
     manifest = Manifest.of(entries)
     if args.lines:
         sys.stdout.write(manifest.encode().decode())
@@ -72,18 +84,54 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _list_repository(args: argparse.Namespace) -> tuple[Entry, ...]:
-    repository, _, revision = args.source.partition("@")
+def _is_there(source: str) -> bool:
+    try:
+        return Path(source).exists()
+    except OSError as error:
+        raise ConfigurationFault(f"{source!r} cannot be looked at: {error.strerror}") from None
+
+
+def _list_repository(args: argparse.Namespace, hub_flag: str) -> tuple[Entry, ...]:
+    repository, at, revision = args.source.partition("@")
     if not is_repository(repository):
+        if hub_flag and _is_there(args.source):
+            raise ConfigurationFault(
+                f"{hub_flag} asks a hub, and {args.source!r} is a folder here: leave {hub_flag} "
+                "away to read the folder, or name a repository such as OWNER/NAME"
+            )
+        known = "" if hub_flag else "neither a folder that exists nor "
         raise ConfigurationFault(
-            f"{args.source!a} is neither a folder that exists nor a repository such as "
-            "OWNER/NAME or OWNER/NAME@REVISION"
+            f"{args.source!r} is {known or 'not '}a repository such as OWNER/NAME or "
+            "OWNER/NAME@REVISION"
         )
+    if at and not revision:
+        raise ConfigurationFault(f"{args.source!r} names no revision after its @")
     kind = _HUBS[args.hub] if args.hub else HubKind.HUGGING_FACE
+    _judge(repository, revision or kind.default_revision, args)
     token = Token(os.environ.get(_TOKEN_VARIABLES[kind], "")) or None
-    with open_hub(kind, _access(kind, args.endpoint), _read_ca(args.ca_file)) as hub:
-        commit = hub.resolve(repository, revision or kind.default_revision, token)
-        return hub.list_tree(repository, commit, token)
+    access = _access(kind, args.endpoint)
+    try:
+        with open_hub(kind, access, _read_ca(args.ca_file)) as hub:
+            commit = hub.resolve(repository, revision or kind.default_revision, token)
+            return hub.list_tree(repository, commit, token)
+    except HubFault as fault:
+        of_hugging_face = kind is HubKind.HUGGING_FACE
+        endpoint = access.hugging_face_endpoint if of_hugging_face else access.model_scope_endpoint
+        raise HubFault(fault.verdict, f"{speakable_url(endpoint)} {repository}: {fault}") from None
+
+
+def _judge(repository: str, revision: str, args: argparse.Namespace) -> None:
+    """Judge what an artifact with this source and these patterns would be refused for."""
+    source = {"huggingFace": {"repository": repository, "revision": revision}}
+    spec = {"source": source, "allowPatterns": args.allow, "ignorePatterns": args.ignore}
+    for denial in judge_artifact(spec, image_volumes=False):
+        flag = next(said for field, said in _FIELDS.items() if field in denial.field)
+        flag = flag or f"the revision of {args.source!r}"
+        raise ConfigurationFault(f"{flag} {denial.message}")
+
+
+def _attribute(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
 
 
 def _access(kind: HubKind, endpoint: str) -> HubAccess:
@@ -98,6 +146,9 @@ def _access(kind: HubKind, endpoint: str) -> HubAccess:
 
 def _read_ca(file: str) -> str:
     try:
-        return Path(file).read_text(encoding="ascii") if file else ""
+        text = Path(file).read_text(encoding="ascii") if file else ""
     except (OSError, UnicodeDecodeError):
-        raise ConfigurationFault(f"--ca-file {file!a} cannot be read as PEM text") from None
+        raise ConfigurationFault(f"--ca-file {file!r} cannot be read as PEM text") from None
+    if file and "-----BEGIN CERTIFICATE-----" not in text:
+        raise ConfigurationFault(f"--ca-file {file!r} holds no certificate in PEM form")
+    return text

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gpustack_delivery.decisions.addresses import object_name_fault
+from gpustack_delivery.decisions.addresses import listening_fault, object_name_fault
 from gpustack_delivery.decisions.settings import check_seeds
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.redaction import Token
@@ -70,7 +70,9 @@ class WorkerOptions:
             ("--public-api-service", self.public_api_service or "unset"),
         ):
             if fault := object_name_fault(value):
-                raise ConfigurationFault(f"{flag} {fault}")
+                raise ConfigurationFault(f"{flag} {fault}: {value!r}")
+        if fault := listening_fault(self.host):
+            raise ConfigurationFault(f"--host {fault}: {self.host!r}")
         if not 0 <= self.webhook_port <= 65535:
             raise ConfigurationFault("--webhook-port must be a whole number from 0 to 65535")
         if not 0 <= self.public_api_port <= 65535:

@@ -11,11 +11,13 @@ with the committed pages by a house test.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from gpustack_delivery.terminal import Parser
 from spec_tests.homes import homes, tests
 from spec_tests.registry import Registry, Rule, load
 from spec_tests.report import ledger
@@ -106,10 +108,12 @@ def _counts(verdicts: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the pages under a documentation folder; return the exit status."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m spec_tests.report.pages DOCS\n")
-        return 2
-    folder = Path(arguments[0]) / "rules"
+    parser = Parser(prog="python -m spec_tests.report.pages", description=main.__doc__)
+    parser.add_argument("docs", metavar="DOCS", help="the folder that holds emulator.md")
+    docs = parser.parse_args(arguments).docs
+    if not os.path.isfile(f"{docs}/emulator.md"):  # noqa: PTH113 - never raises
+        parser.error(f"argument DOCS: {docs!r} is no documentation folder: it has no emulator.md")
+    folder = Path(docs) / "rules"
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / _VERDICTS
     report = _ROOT / _REPORT

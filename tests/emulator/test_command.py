@@ -66,12 +66,11 @@ def test_hub_serve(model: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["up", "--nodes", "0"], "choose a number from 1 to 254"),
         (["up", "--hub", "nowhere"], "write it as DIR=ORG/NAME"),
         (["up", "--hub", "dir=name"], "write it as DIR=ORG/NAME"),
         (["up", "--hub", "{tmp}/none=org/name"], "none"),
         (["up", "--chart", "{tmp}"], "has no Chart.yaml"),
-        (["up", "--kubernetes", "one"], "one"),
+        (["up", "--kubernetes", "one"], "choose one from 1.29 to 1.36"),
         (["hub", "serve", "{tmp}/none"], "none"),
     ],
 )

@@ -166,7 +166,8 @@ def test_tokens_for_users(rig: Rig) -> None:
 
 
 def test_versions_that_are_none() -> None:
-    """A version is 1.N; anything else is refused with how to write it."""
+    """A version is one that can be played; anything else is refused with what can."""
     assert Features.of("v1.36.2").minor == 36
-    with pytest.raises(ValueError, match=r"write it as 1\.30"):
-        Features.of("2.0")
+    for wrong in ("2.0", "1.12", "1.28", "1.37", "1", "1.", "1.30-rc", "v", ""):
+        with pytest.raises(ValueError, match=r"choose one from 1\.29 to 1\.36"):
+            Features.of(wrong)

@@ -23,7 +23,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
 )
 """The rooms of gpustack_delivery, lowest first; rooms of one layer do not know each other."""
 
-LEAVES: Final = frozenset({"csi_wire", "httpd"})
+LEAVES: Final = frozenset({"csi_wire", "httpd", "terminal"})
 """Rooms that import nothing of ours and that everybody may import."""
 
 BOTH_SIDES: Final = frozenset({"embedded", "demo"})

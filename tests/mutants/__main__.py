@@ -7,7 +7,6 @@ them fails.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -16,17 +15,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from gpustack_delivery.terminal import Parser
 from tests.mutants import MUTANTS, Mutant
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _RUN_SECONDS: Final = 900
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run them; return 0 when every mutant was caught, 1 when one was not."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=main.__doc__)
+    parser = Parser(prog="python -m tests.mutants", description=main.__doc__)
     parser.add_argument("names", nargs="*", metavar="MUTANT", help="default: all of them")
-    names = parser.parse_args().names or list(MUTANTS)
+    names = parser.parse_args(argv).names or list(MUTANTS)
     if unknown := sorted(set(names) - MUTANTS.keys()):
         parser.error(f"no mutant {unknown[0]!r}: there are {', '.join(MUTANTS)}")
     chosen = [MUTANTS[name] for name in names]

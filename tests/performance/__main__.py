@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from gpustack_delivery.terminal import Parser, whole_number
 from tests.performance.contenders import OURS, PEERS, THROUGH_CSI, Contender, Offer, Run
 from tests.performance.scenarios import PEAK_MIB, SCENARIOS, Scenario
 
@@ -38,21 +39,23 @@ _ROUNDS = 5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the chosen scenarios and return the exit status."""
-    parser = argparse.ArgumentParser(prog="bench", description="delivery beside named peers")
+    parser = Parser(prog="python -m tests.performance", description="delivery beside named peers")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="at least 5 for a verdict")
+    rounds = whole_number(1, 1000)
+    parser.add_argument("--rounds", type=rounds, default=_ROUNDS, help="at least 5 for a verdict")
     parser.add_argument("--only", default="", help="scenarios whose name holds this text")
     parser.add_argument(
-        "--scale", type=float, default=1.0, help="shrink large files by this factor"
+        "--scale", type=_share, default=1.0, help="shrink large files by this factor"
     )
-    parser.add_argument("--directory", type=Path, help="where files are served from and put")
+    parser.add_argument("--directory", type=_folder, help="where files are served from and put")
     parser.add_argument(
         "--through-csi", action="store_true", help="our side is the whole plugin, not its engine"
     )
     options = parser.parse_args(arguments)
     chosen = [scenario for scenario in SCENARIOS if options.only in scenario.name]
-    if not chosen or options.rounds < 1 or not 0 < options.scale <= 1:
-        parser.error("no scenario has that text, or the numbers make no sense")
+    if not chosen:
+        names = "; ".join(scenario.name for scenario in SCENARIOS)
+        parser.error(f"--only {options.only!r} is in no scenario's name: {names}")
     shm = Path("/dev/shm")
     place = options.directory or (shm if os.access(shm, os.W_OK) else None)
     console = Console(stderr=options.json)
@@ -71,6 +74,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         sys.stdout.write(json.dumps({"ok": not misses, "scenarios": results}) + "\n")
     return 1 if misses else 0
+
+
+def _share(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < float(text) <= 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"must be a number above 0 and at most 1: {text!r}")
+
+
+def _folder(text: str) -> Path:
+    if not os.path.isdir(text):  # noqa: PTH112 - never raises
+        raise argparse.ArgumentTypeError(f"must be a folder that exists: {text!r}")
+    return Path(text)
 
 
 def _compare(

@@ -9,7 +9,6 @@ compare two states of the code.
 
 from __future__ import annotations
 
-import argparse
 import base64
 import copy
 import json
@@ -19,13 +18,14 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from emulator import Cluster
+from gpustack_delivery.terminal import Parser, whole_number
 
 Json = dict[str, Any]
 _MAP: Json = {
@@ -212,13 +212,15 @@ def resident_mib() -> float:
     return 0.0
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--watches", type=int, default=500)
-    parser.add_argument("--requests", type=int, default=2000, help="of each of four clients")
-    arguments = parser.parse_args()
+    parser = Parser(description=__doc__)
+    parser.add_argument("--nodes", type=whole_number(1, 100_000), default=5000)
+    parser.add_argument("--watches", type=whole_number(1, 10_000), default=500)
+    parser.add_argument(
+        "--requests", type=whole_number(2, 10**7), default=2000, help="of each of four clients"
+    )
+    arguments = parser.parse_args(argv)
     start_seconds()  # the first start also imports
     rows = [
         ("a cluster of three nodes starts, seconds", "1", start_seconds()),

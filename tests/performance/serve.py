@@ -8,18 +8,18 @@ standard input is closed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
 from emulator.hubs import HuggingFaceHub, LfsRule
 from gpustack_delivery.httpd.certificates import Authority
+from gpustack_delivery.terminal import Parser
 
 
 def main() -> None:
     """Serve until nobody listens any more."""
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tls", action="store_true")
     options = parser.parse_args()

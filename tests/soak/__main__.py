@@ -13,14 +13,14 @@ that led there.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from gpustack_delivery.terminal import Parser, whole_number
 from spec_tests.needs import missing
 from tests.soak.lives import chains, each_step, live
 from tests.soak.power import PowerCut
@@ -79,13 +79,16 @@ def _deadline(seconds: float) -> Over:
     return lambda: time.monotonic() > end
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run them and print what was survived."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Attack the plugin.")
-    parser.add_argument("--seconds", type=float, default=os.environ.get("SOAK_SECONDS", "300"))
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser = Parser(prog="python -m tests.soak", description="Attack the plugin.")
+    usual = os.environ.get("SOAK_SECONDS", "300")
+    parser.add_argument("--seconds", type=whole_number(1, 86400), default=usual, metavar="N")
+    parser.add_argument(
+        "--seed", type=whole_number(0, 2**32 - 1), default=random.SystemRandom().randrange(1 << 32)
+    )
     parser.add_argument("--only", choices=sorted(SHARES))
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if missing(("kernel-mounts",)):
         sys.stderr.write("soak: needs root and the right to unshare the mount namespace\n")
         return 2

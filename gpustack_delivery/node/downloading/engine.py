@@ -322,4 +322,4 @@ class _Crew:
 
 def _place(file: File) -> str:
     """Return what only the log may say: which file of which source."""
-    return f"path={file.target.entry.path!a} url={speakable_url(file.target.url)}"
+    return f"path={file.target.entry.path!r} url={speakable_url(file.target.url)}"

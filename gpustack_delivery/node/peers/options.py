@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpustack_delivery.decisions.addresses import object_name_fault
 from gpustack_delivery.errors import ConfigurationFault
 
 AUTHENTICATIONS: Final = ("token", "none")
@@ -52,6 +53,10 @@ class PeerOptions:
         ):
             if not least <= value <= most:
                 raise ConfigurationFault(f"{flag} must be from {least} to {most}: {value}")
+        if self.service_account and (fault := object_name_fault(self.service_account)):
+            raise ConfigurationFault(
+                f"--peer-sync-service-account {fault}: {self.service_account!r}"
+            )
         if not self.token_file.is_absolute():
             raise ConfigurationFault(
                 f"--peer-sync-token-file must be an absolute path: {str(self.token_file)!r}"

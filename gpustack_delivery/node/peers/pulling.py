@@ -60,7 +60,7 @@ class Peers:
             answer = self._http.call(
                 "GET",
                 _tree_url(peer, digest),
-                token=self._credential(),
+                token=self.credential(),
                 follow=False,
                 limit_bytes=LISTING_BYTES,
             )
@@ -114,7 +114,7 @@ class Peers:
         downloader.fetch(
             targets,
             state,
-            credential=self._credential,
+            credential=self.credential,
             cancellation=cancellation,
             received=received,
         )
@@ -123,14 +123,14 @@ class Peers:
         """Start nothing new on these connections."""
         self._http.close()
 
-    def _credential(self) -> Token | None:
+    def credential(self) -> Token | None:
         """Return our token as it stands in its file now: kubelet rotates it."""
         if self._options.authentication == "none":
             return None
         try:
             return Token(self._options.token_file.read_text("utf-8").strip())
         except (OSError, ValueError) as error:
-            _log.error("the peer token cannot be read: %s", error)
+            _log.error("no peer will serve us: --peer-sync-token-file cannot be read: %s", error)
             return None
 
 

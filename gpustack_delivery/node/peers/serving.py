@@ -262,7 +262,7 @@ def _open(tree: Path, path: str, size_bytes: int) -> int:
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode) or facts.st_size != size_bytes:
         os.close(descriptor)
-        raise OSError(f"it is not the file that was published: {path!a}")
+        raise OSError(f"it is not the file that was published: {path!r}")
     return descriptor
 
 

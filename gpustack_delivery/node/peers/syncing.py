@@ -54,11 +54,12 @@ class PeerSync:
         )
 
     def start(self) -> None:
-        """Listen.
+        """Listen, and say it now if our own token is missing: an attempt may be days away.
 
         Raises:
             ConfigurationFault: the address is taken or not ours.
         """
+        self._peers.credential()
         try:
             self._server.start()
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import pytest
 
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.node.cache import LAYOUT
+from gpustack_delivery.node.peers.options import PeerOptions
+from gpustack_delivery.node.reporter import ROUND_SECONDS
+from gpustack_delivery.vocabulary.resources import NODE_MODEL_STORES
 from tests.unit.fakes import eventually
-from tests.unit.node.stage import FILES, Stage
+from tests.unit.node.stage import FILES, NODE, Stage
 
 
 def listing(root: Path) -> list[str]:
@@ -236,3 +240,44 @@ def test_a_sync_that_fails_publishes_nothing(stage: Stage, part: str) -> None:
     stage.disk.fail_sync = lambda path: False
     stage.clock.advance(61)
     stage.mounted(digest)
+
+
+def test_a_kubelet_directory_that_is_none_is_not_made(stage: Stage) -> None:
+    """A mistyped one would look like kubelet's, and every mount would be refused."""
+    stage.kubelet = stage.root / "kubelte"
+    before = listing(stage.root)
+    refused(stage, "--kubelet-dir .*/kubelte is no folder")
+    assert listing(stage.root) == before
+
+
+def test_a_node_without_its_store_is_said(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """At once and for information, as on every new node; a round later it is a warning."""
+    stage.kube.remove(NODE_MODEL_STORES, NODE)
+    caplog.set_level(logging.INFO)
+
+    def said(level: int) -> bool:
+        words = f"no NodeModelStore {NODE} yet"
+        return any(r.levelno == level and words in r.getMessage() for r in caplog.records)
+
+    stage.start()
+    eventually(lambda: said(logging.INFO), "the first word")
+
+    def later() -> bool:
+        stage.clock.advance(ROUND_SECONDS)
+        return said(logging.WARNING)
+
+    eventually(later, "the warning")
+
+
+def test_a_missing_peer_token_is_said_at_the_start(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node still mounts from the hub, but nobody waits days to learn why peers refuse it."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    peers = PeerOptions(port, service_account="a", token_file=Path("/none"), host="127.0.0.1")
+    options = stage.options(peer_sync=peers)
+    monkeypatch.setattr(stage, "options", lambda: options)
+    stage.start()
+    assert "--peer-sync-token-file cannot be read: [Errno 2]" in caplog.text

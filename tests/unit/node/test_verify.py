@@ -145,9 +145,9 @@ def test_a_changed_mode_is_named(
         (["--cache-root", "/nonexistent"], "no model cache"),
         (["--cache-root", "/etc/passwd"], "no model cache"),
         (["--cache-root", "/etc"], "no model cache"),
-        (["sha256:123"], "not a manifest digest"),
+        (["sha256:123"], "DIGEST must be sha256:"),
         (["sha256:" + "0" * 64], "not published"),
-        (["../../etc"], "not a manifest digest"),
+        (["../../etc"], "DIGEST must be sha256:"),
     ],
 )
 def test_bad_input_is_one_line_and_status_two(

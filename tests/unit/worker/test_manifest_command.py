@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpustack_delivery.__main__ import main
+from gpustack_delivery.httpd.certificates import Authority
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.artifact import HubKind
 from gpustack_delivery.vocabulary.manifest import Manifest
@@ -55,12 +56,6 @@ def test_bad_folders(
     assert captured.out == ""
     assert said in captured.err
     assert captured.err.count("\n") == 1
-
-
-def test_an_empty_name(capsys: pytest.CaptureFixture[str]) -> None:
-    """An unset variable in a script does not read the current folder."""
-    assert run([""]) == 2
-    assert "empty" in capsys.readouterr().err
 
 
 def test_names_with_odd_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,6 +123,12 @@ def test_hub_flag_asks_the_hub_even_where_a_folder_has_the_name(
         (["org/model", "--ca-file", "/missing.pem"], 2, "--ca-file"),
         (["../etc"], 2, "neither a folder"),
         (["a/b/c"], 2, "neither a folder"),
+        (["org/model@"], 2, "names no revision after its @"),
+        (["org/model@x y"], 2, "the revision of 'org/model@x y' must be a branch"),
+        (["org/model", "--allow", ""], 2, "--allow must be 1 to 256 characters"),
+        ([".", "--hub", "modelscope"], 2, "leave --hub away to read the folder"),
+        ([".", "--endpoint", "http://mirror"], 2, "leave --endpoint away to read the folder"),
+        (["a b", "--hub", "modelscope"], 2, "'a b' is not a repository such as"),
     ],
 )
 def test_bad_repositories(
@@ -146,12 +147,13 @@ def test_bad_repositories(
 def test_hub_faults_are_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the hub refuses is said in its verdict's words."""
+    """Which hub was asked for what, and its verdict's words."""
     hub = FakeHub()
     hub.down()
     monkeypatch.setattr(manifest_command, "open_hub", hub.open)
     assert run(["org/model"]) == 1
-    assert capsys.readouterr().err == "gpustack-delivery manifest: HTTP 503\n"
+    said = "https://huggingface.co org/model: HTTP 503"
+    assert capsys.readouterr().err == f"gpustack-delivery manifest: {said}\n"
 
 
 def test_ca_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -159,9 +161,10 @@ def test_ca_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hub = FakeHub()
     monkeypatch.setattr(manifest_command, "open_hub", hub.open)
     file = tmp_path / "ca.pem"
-    file.write_text("PEM")
+    pem = Authority("test").certificate_pem
+    file.write_text(pem)
     assert run(["org/model", "--ca-file", str(file)]) == 0
-    assert hub.opened[0][2] == "PEM"
+    assert hub.opened[0][2] == pem
 
 
 def test_help_names_every_flag() -> None:
