@@ -166,6 +166,7 @@ class Embedded:
             public_api_service=PUBLIC_API if served else "",
             public_api_port=0,
             runs_consumers="--run-consumers" in self._worker_arguments(),
+            completes_volumes="--complete-volumes" in self._worker_arguments(),
             # There is one worker, and a manual clock stops at every renewal: a day has few of them.
             lease_seconds=1800,
             environment=self._worker_environment(),
@@ -179,7 +180,12 @@ class Embedded:
         routes = self._cluster.webhooks.routes
         routes[self.namespace, WORKER_ACCOUNT] = ("127.0.0.1", int(worker.url.rpartition(":")[2]))
         if served:
-            routes[self.namespace, PUBLIC_API] = ("127.0.0.1", worker.public_api_port)
+            self.route_public_api()
+
+    def route_public_api(self) -> None:
+        """Put the public API behind its Service, at the port where the worker serves it now."""
+        port = self._worker.public_api_port if self._worker else 0
+        self._cluster.webhooks.routes[self.namespace, PUBLIC_API] = ("127.0.0.1", port)
 
     def start_plugin(self, node: Node) -> EmbeddedPlugin:
         """Start a node's plugin as the Pod of its DaemonSet, and register it with kubelet."""

@@ -42,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the Pods of ModelDeployments and Instances; not beside the full operator",
     )
     add(
+        "--complete-volumes",
+        action="store_true",
+        help="complete Pods' inline volumes that name their artifact alone",
+    )
+    add(
         "--token-file",
         default=str(_TOKEN_FILE),
         metavar="FILE",
@@ -141,6 +146,7 @@ def _options(args: argparse.Namespace) -> WorkerOptions:
         public_api_service=args.public_api_service,
         public_api_port=args.public_api_port,
         runs_consumers=args.run_consumers,
+        completes_volumes=args.complete_volumes,
         certificate_directory=directory,
         lease_seconds=args.lease_seconds,
         own_token=lambda: _read_token(token_file),

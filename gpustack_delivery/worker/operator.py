@@ -103,7 +103,13 @@ class Worker:
         self._certificate = certificate
         principals = Principals(username, options.plugin_username, options.namespace)
         self._granting.start()
-        self._webhooks = Webhooks(self._kube, principals, self._metrics, self._granting)
+        self._webhooks = Webhooks(
+            self._kube,
+            principals,
+            self._metrics,
+            self._granting,
+            completes_volumes=options.completes_volumes,
+        )
         self._server = self._listen(certificate)
         if options.webhook_configuration:
             name = options.webhook_configuration

@@ -39,6 +39,7 @@ class WorkerOptions:
         public_api_service: the Service in front of the public API, "" to serve none.
         public_api_port: where the public API listens; 0 takes a free port.
         runs_consumers: run the Pods of ModelDeployments and Instances, which nobody else does here.
+        completes_volumes: complete Pods' inline volumes that name their artifact alone.
         certificate_directory: serve the certificate mounted here instead.
         replica: this replica's own name among the candidates.
         lease_seconds: how long the leader's Lease lasts unrenewed; another replica leads after it.
@@ -55,6 +56,7 @@ class WorkerOptions:
     public_api_service: str = ""
     public_api_port: int = 9444
     runs_consumers: bool = False
+    completes_volumes: bool = False
     certificate_directory: Path | None = None
     replica: str = field(default_factory=lambda: f"{socket.gethostname()}-{secrets.token_hex(4)}")
     lease_seconds: int = LEASE_SECONDS

@@ -4,6 +4,10 @@ One handler serves every path below `/validate` and `/mutate`; what is judged, a
 the review itself says. A review this worker has no rule for is refused with a word on the
 configuration that sent it: letting it pass would make a guard look present that is not.
 
+Pods come to `/mutate` only where an administrator chose that the worker completes their volumes. A
+volume is completed from the artifact as the API server has it, and not from a copy, which may be
+older than the artifact. Without the choice a Pod that comes all the same passes as it is.
+
 Rules: AR-RES-01..06, NS-OWN-12..18, MP-RES-05..07, MP-PLC-04, MP-BUD-05..09.
 """
 
@@ -12,7 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -29,10 +33,12 @@ from gpustack_delivery.decisions.admission import (
     judge_store_status,
 )
 from gpustack_delivery.decisions.cluster import mounts_images
+from gpustack_delivery.decisions.completing import Gap, complete, gaps, name_fault
 from gpustack_delivery.errors import ApiFault, NotFound
 from gpustack_delivery.httpd import Request, Response
 from gpustack_delivery.ports import Kube
-from gpustack_delivery.vocabulary.resources import GROUP, PODS, Json
+from gpustack_delivery.vocabulary.artifact import ModelArtifact
+from gpustack_delivery.vocabulary.resources import GROUP, MODEL_ARTIFACTS, PODS, Json
 from gpustack_delivery.worker.granting import Granting
 
 _REVIEW_VERSION: Final = "admission.k8s.io/v1"
@@ -57,11 +63,20 @@ class Principals:
     namespace: str
 
 
+class _Denied(Exception):
+    """A review whose object cannot be what it says."""
+
+    def __init__(self, *denials: Denial) -> None:
+        super().__init__()
+        self.denials = denials
+
+
 @dataclass(frozen=True, slots=True)
 class Review:
     """One admission request, as far as a rule looks at it."""
 
     uid: str
+    group: str
     resource: str
     subresource: str
     operation: str
@@ -83,10 +98,12 @@ class Review:
             raise ValueError(f"the body must be an AdmissionReview of {_REVIEW_VERSION}")
         resource, user = request.get("resource") or {}, request.get("userInfo") or {}
         extra = {key: tuple(values) for key, values in (user.get("extra") or {}).items()}
-        known = resource.get("group") == GROUP
+        group, plural = resource.get("group", ""), resource.get("resource", "")
+        known = group == GROUP or (group, plural) == (PODS.group, PODS.plural)
         return cls(
             uid=request.get("uid", ""),
-            resource=resource.get("resource", "") if known else "",
+            group=group,
+            resource=plural if known else "",
             subresource=request.get("subResource") or "",
             operation=request.get("operation", ""),
             namespace=request.get("namespace") or "",
@@ -116,9 +133,16 @@ class Webhooks:
     """Judges reviews; safe on any number of threads."""
 
     def __init__(
-        self, kube: Kube, principals: Principals, observer: ReviewObserver, granting: Granting
+        self,
+        kube: Kube,
+        principals: Principals,
+        observer: ReviewObserver,
+        granting: Granting,
+        *,
+        completes_volumes: bool = False,
     ) -> None:
         self._kube = kube
+        self._completes_volumes = completes_volumes
         self._principals = principals
         self._observer = observer
         self._rules: dict[tuple[str, str], Callable[[Review], tuple[Denial, ...]]] = {
@@ -156,9 +180,20 @@ class Webhooks:
         return _answer(review, self._validate(review))
 
     def _mutate(self, review: Review) -> Json:
-        self._observer.reviewed(review.target or "other", "allowed")
-        patch = default_revision(review.new.get("spec"))
-        if review.target != "modelartifacts" or not patch:
+        target = review.target or "other"
+        patch: list[Json] = []
+        try:
+            if target == "modelartifacts":
+                patch = default_revision(review.new.get("spec"))
+            elif target == "pods" and self._completes_volumes:
+                patch = self._complete_volumes(review)
+        except _Denied as denied:
+            self._observer.reviewed(target, "denied")
+            return _denied(review, denied.denials)
+        except ApiFault as fault:
+            return self._unjudged(target, fault)
+        self._observer.reviewed(target, "allowed")
+        if not patch:
             return {"allowed": True}
         encoded = base64.b64encode(json.dumps(patch).encode()).decode()
         return {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
@@ -176,11 +211,35 @@ class Webhooks:
         try:
             denials = rule(review)
         except ApiFault as fault:
-            _log.warning("a review of %s failed: %s %s", target, fault, fault.detail)
-            self._observer.reviewed(target, "failed")
-            return _refused(500, "InternalError", f"the worker cannot judge this now: {fault}")
+            return self._unjudged(target, fault)
         self._observer.reviewed(target, "denied" if denials else "allowed")
         return _denied(review, denials) if denials else {"allowed": True}
+
+    def _unjudged(self, target: str, fault: ApiFault) -> Json:
+        _log.warning("a review of %s failed: %s %s", target, fault, fault.detail)
+        self._observer.reviewed(target, "failed")
+        return _refused(500, "InternalError", f"the worker cannot judge this now: {fault}")
+
+    def _complete_volumes(self, review: Review) -> list[Json]:
+        """Return the patch that completes a Pod's volumes.
+
+        Raises:
+            _Denied: one names an artifact that cannot be mounted; all such are said at once.
+            ApiFault: the API server does not say.
+        """
+        found = [self._complete(gap, review.namespace) for gap in gaps(review.new)]
+        if denials := [one for one in found if isinstance(one, Denial)]:
+            raise _Denied(*denials)
+        return [step for steps in found if isinstance(steps, list) for step in steps]
+
+    def _complete(self, gap: Gap, namespace: str) -> list[Json] | Denial:
+        if fault := name_fault(gap):
+            return fault
+        try:
+            body = self._kube.get(MODEL_ARTIFACTS, gap.artifact, namespace)
+        except NotFound:
+            return complete(gap, None, namespace)
+        return complete(gap, ModelArtifact.from_wire(body), namespace)
 
     def _judge_artifact(self, review: Review) -> tuple[Denial, ...]:
         spec = review.new.get("spec") or {}
@@ -211,13 +270,18 @@ class Webhooks:
         return PodFacts(metadata.get("uid", ""), spec.get("nodeName", ""))
 
 
-def _denied(review: Review, denials: tuple[Denial, ...]) -> Json:
+def _denied(review: Review, denials: Sequence[Denial]) -> Json:
     message = "; ".join(f"{denial.message} ({denial.field})" for denial in denials)
     causes = [
         {"reason": "FieldValueInvalid", "message": denial.message, "field": denial.field}
         for denial in denials
     ]
-    details = {"name": review.name, "group": GROUP, "kind": review.resource, "causes": causes}
+    details = {
+        "name": review.name,
+        "group": review.group,
+        "kind": review.resource,
+        "causes": causes,
+    }
     answer = _refused(422, "Invalid", message)
     answer["status"]["details"] = details
     return answer

@@ -49,6 +49,16 @@ VALUES: Final[dict[str, dict[str, Any]]] = {
         },
     },
     "no public API": {"publicApi": {"enabled": False}},
+    "volumes completed": {"volumeWebhook": {"enabled": True}},
+    "volumes completed here and there": {
+        "volumeWebhook": {
+            "enabled": True,
+            "namespaceSelector": {
+                "matchLabels": {"models": "yes"},
+                "matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}],
+            },
+        }
+    },
     "no policy": {"modelManager": {"networkPolicy": {"enabled": False}}},
 }
 
@@ -106,6 +116,7 @@ def test_values_fit_their_schema(name: str) -> None:
         {"modelManager": {"rootPath": "/var/../etc"}},
         {"modelManager": {"securePort": 0}},
         {"worker": {"replicas": 0}},
+        {"volumeWebhook": {"namespaceSelector": {"labels": {}}}},
         {"modelmanager": {}},
     ],
 )

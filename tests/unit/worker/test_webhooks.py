@@ -39,12 +39,14 @@ class Log:
 class Caller:
     """The API server, as far as it calls webhooks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, completes_volumes: bool = False) -> None:
         self.kube = ClusterKube()
         self.log = Log()
         principals = Principals(WORKER, PLUGIN, NAMESPACE)
         granting = Granting(self.kube, SteppedClock())  # not started: it asks the API each time
-        self.webhooks = Webhooks(self.kube, principals, self.log, granting)
+        self.webhooks = Webhooks(
+            self.kube, principals, self.log, granting, completes_volumes=completes_volumes
+        )
 
     def send(self, path: str, body: bytes, method: str = "POST") -> tuple[int, bytes]:
         """Send anything."""
@@ -58,8 +60,9 @@ class Caller:
         resource, _, subresource = target.partition("/")
         request = {
             "uid": "review-1",
-            "resource": {"group": GROUP, "version": "v1alpha1", "resource": resource},
+            "resource": {"group": facts.get("group", GROUP), "resource": resource},
             "name": facts.get("name", "x"),
+            "namespace": facts.get("namespace", ""),
             "operation": facts.get("operation", "CREATE"),
             "userInfo": {"username": facts.get("user", "tenant"), "extra": facts.get("extra")},
             "object": facts.get("new"),
@@ -225,3 +228,31 @@ def test_garbage_is_refused(caller: Caller, body: bytes) -> None:
 def test_only_post(caller: Caller) -> None:
     """A browser is told how webhooks are called."""
     assert caller.send("/validate/modelartifacts", b"", method="GET")[0] == 405
+
+
+VOLUME = {"csi": {"driver": "model.csi.gpustack.ai", "volumeAttributes": {"artifact": "tiny"}}}
+
+
+def test_volumes_are_completed_only_where_that_was_chosen(caller: Caller) -> None:
+    """A worker that was not told lets a Pod pass as it is, and reads nothing for it."""
+    facts: Json = {"group": "", "namespace": "a", "new": {"spec": {"volumes": [VOLUME]}}}
+    assert caller.ask("pods", path="/mutate", **facts) == {"uid": "review-1", "allowed": True}
+    assert caller.log.reviews == [("pods", "allowed")]
+    chosen = Caller(completes_volumes=True)
+    status = chosen.ask("pods", path="/mutate", **facts)["status"]
+    assert (status["code"], status["details"]["kind"], status["details"]["group"]) == (
+        422,
+        "pods",
+        "",
+    )
+    assert chosen.log.reviews == [("pods", "denied")]
+
+
+def test_a_pod_is_not_judged_while_the_api_server_is_silent() -> None:
+    """An outage is no missing artifact: the Pod is to be tried again."""
+    caller = Caller(completes_volumes=True)
+    caller.kube.trouble = [Unreachable("the API server does not answer")]
+    pod = {"spec": {"volumes": [VOLUME]}}
+    response = caller.ask("pods", path="/mutate", group="", namespace="a", new=pod)
+    assert response["status"]["code"] == 500
+    assert "cannot judge this now" in response["status"]["message"]
