@@ -126,6 +126,33 @@ def self_signed(hosts: Sequence[str]) -> KeyPair:
     return _key_pair(builder.sign(key, hashes.SHA256()), key)
 
 
+def hosts_of(certificate_pem: str) -> frozenset[str]:
+    """Return the DNS names and IP addresses that a server's certificate is for.
+
+    Raises:
+        ValueError: it is no PEM of a certificate.
+    """
+    certificate = x509.load_pem_x509_certificate(certificate_pem.encode())
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return frozenset()
+    names = found.value.get_values_for_type(x509.DNSName)
+    addresses = found.value.get_values_for_type(x509.IPAddress)
+    return frozenset([*names, *map(str, addresses)])
+
+
+def issuer_of(certificate_pem: str) -> str:
+    """Return the common name of whoever signed a certificate, "" if it has none.
+
+    Raises:
+        ValueError: it is no PEM of a certificate.
+    """
+    issuer = x509.load_pem_x509_certificate(certificate_pem.encode()).issuer
+    named = issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(named[0].value) if named else ""
+
+
 def server_context(pair: KeyPair, client_ca: str | None = None) -> ssl.SSLContext:
     """Return a server's TLS context: TLS 1.2 or later, HTTP/1.1 only.
 

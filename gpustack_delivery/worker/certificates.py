@@ -6,7 +6,9 @@ first of them; or one made in memory. `refresh` looks at the source again, and a
 after it shows the new certificate.
 
 What the worker makes is signed by an authority whose key is thrown away: it vouches for this one
-certificate only.
+certificate only. A shared certificate that lacks a name of what this replica serves is made anew,
+for its names and ours together, so that replicas of two versions agree after one round; and with
+the authority before it still trusted, so that nobody is refused while the others take it up.
 """
 
 from __future__ import annotations
@@ -21,14 +23,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from gpustack_delivery.errors import AlreadyExists, ConfigurationFault, DeliveryError, NotFound
-from gpustack_delivery.httpd.certificates import Authority, KeyPair, server_context
+from gpustack_delivery.errors import (
+    AlreadyExists,
+    ConfigurationFault,
+    Conflict,
+    DeliveryError,
+    Forbidden,
+    NotFound,
+)
+from gpustack_delivery.httpd.certificates import (
+    Authority,
+    KeyPair,
+    hosts_of,
+    issuer_of,
+    server_context,
+)
 from gpustack_delivery.ports import Kube
 from gpustack_delivery.vocabulary.resources import SECRETS
 
 _CERTIFICATE: Final = "tls.crt"
 _KEY: Final = "tls.key"
 _CA: Final = "ca.crt"
+_AUTHORITY: Final = "gpustack-delivery webhooks"
+_END: Final = "-----END CERTIFICATE-----\n"
+_ATTEMPTS: Final = 5
 
 _log = logging.getLogger(__name__)
 
@@ -84,16 +102,64 @@ class SharedSecret:
         self._hosts = hosts
 
     def read(self) -> Identity:
-        """Read the Secret, or make it."""
-        try:
-            return self._decode(self._kube.get(SECRETS, self._name, self._namespace))
-        except NotFound:
-            made = made_in_memory(self._hosts)
-        try:
-            self._kube.create(SECRETS, self._encode(made), self._namespace)
-        except AlreadyExists:
-            return self._decode(self._kube.get(SECRETS, self._name, self._namespace))
+        """Read the Secret; make it, or make it anew, when nobody has for all that is served."""
+        for _ in range(_ATTEMPTS):
+            try:
+                secret = self._kube.get(SECRETS, self._name, self._namespace)
+            except NotFound:
+                secret = None
+            try:
+                return self._made() if secret is None else self._covering(secret)
+            except (AlreadyExists, Conflict):
+                continue  # another replica was faster: what it made is read
+        message = f"the Secret {self._name} changes faster than it can be read"
+        raise ConfigurationFault(message)
+
+    def _made(self) -> Identity:
+        made = made_in_memory(self._hosts)
+        self._kube.create(SECRETS, self._encode(made), self._namespace)
         return made
+
+    def _covering(self, secret: Mapping[str, Any]) -> Identity:
+        """Return the Secret's certificate, made anew if it is ours and lacks a name."""
+        held = self._decode(secret)
+        names, issuer = self._described(held)
+        missing = [host for host in self._hosts if host not in names]
+        if not missing:
+            return held
+        if issuer != _AUTHORITY:
+            _log.warning(
+                "the certificate in the Secret %s is not the worker's own and lacks %s: "
+                "issue it anew with these names",
+                self._name,
+                ", ".join(missing),
+            )
+            return held
+        made = made_in_memory([*self._hosts, *sorted(names.difference(self._hosts))])
+        before = held.ca_pem.partition(_END)[0] + _END
+        made = Identity(made.pair, made.ca_pem + before)
+        body = self._encode(made)
+        body["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"]
+        try:
+            self._kube.update(SECRETS, body)
+        except Forbidden:
+            _log.warning(
+                "the worker may not update the Secret %s, whose certificate lacks %s: upgrade the "
+                "chart with the image, or delete the Secret",
+                self._name,
+                ", ".join(missing),
+            )
+            return held
+        _log.info("made the certificate in the Secret %s anew for %s", self._name, missing)
+        return made
+
+    def _described(self, held: Identity) -> tuple[frozenset[str], str]:
+        """Return a certificate's hosts and its issuer."""
+        try:
+            pem = held.pair.certificate_pem
+            return hosts_of(pem), issuer_of(pem)
+        except ValueError:
+            raise self._unusable() from None
 
     def _encode(self, identity: Identity) -> dict[str, Any]:
         texts = {
@@ -117,10 +183,13 @@ class SharedSecret:
                 for key in (_CERTIFICATE, _KEY, _CA)
             )
         except (KeyError, TypeError, binascii.Error, UnicodeDecodeError):
-            raise ConfigurationFault(
-                f"the Secret {self._name} holds no certificate; delete it, and the worker makes one"
-            ) from None
+            raise self._unusable() from None
         return Identity(KeyPair(certificate, key), ca_pem)
+
+    def _unusable(self) -> ConfigurationFault:
+        return ConfigurationFault(
+            f"the Secret {self._name} holds no certificate; delete it, and the worker makes one"
+        )
 
 
 class InMemory:
@@ -136,7 +205,7 @@ class InMemory:
 
 def made_in_memory(hosts: Sequence[str]) -> Identity:
     """Make a certificate for hosts, and the authority that vouches for it."""
-    authority = Authority("gpustack-delivery webhooks")
+    authority = Authority(_AUTHORITY)
     return Identity(authority.issue(hosts[0][:64], hosts), authority.certificate_pem)
 
 

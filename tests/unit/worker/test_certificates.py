@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import ssl
 from pathlib import Path
 
 import pytest
 
-from gpustack_delivery.errors import ConfigurationFault, Unreachable
+from gpustack_delivery.errors import ConfigurationFault, Forbidden, Unreachable
 from gpustack_delivery.httpd import Request, Response, Server
+from gpustack_delivery.httpd.certificates import Authority, hosts_of
 from gpustack_delivery.vocabulary.resources import SECRETS
 from gpustack_delivery.worker.certificates import (
     Directory,
@@ -24,9 +26,9 @@ from tests.unit.worker.world import NAMESPACE, ClusterKube
 HOSTS = ["worker.gpustack-system.svc", "127.0.0.1"]
 
 
-def shared(kube: ClusterKube) -> SharedSecret:
-    """Return the source that replicas share."""
-    return SharedSecret(kube, NAMESPACE, "webhook", HOSTS)
+def shared(kube: ClusterKube, *more: str) -> SharedSecret:
+    """Return the source that replicas share, of one that serves more hosts."""
+    return SharedSecret(kube, NAMESPACE, "webhook", [*HOSTS, *more])
 
 
 def write(directory: Path, identity: Identity, *, with_ca: bool = True) -> None:
@@ -63,7 +65,14 @@ def test_two_replicas_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [{}, None, {"tls.crt": "!", "tls.key": "", "ca.crt": ""}, {"tls.crt": "/w=="}]
+    "data",
+    [
+        {},
+        None,
+        {"tls.crt": "!", "tls.key": "", "ca.crt": ""},
+        {"tls.crt": "/w=="},
+        {"tls.crt": "bm9uZQ==", "tls.key": "bm9uZQ==", "ca.crt": "bm9uZQ=="},
+    ],
 )
 def test_broken_secret_says_what_to_do(data: dict[str, str] | None) -> None:
     """A Secret without a certificate is not overwritten: a person decides."""
@@ -72,6 +81,82 @@ def test_broken_secret_says_what_to_do(data: dict[str, str] | None) -> None:
     kube.put(SECRETS, {"metadata": metadata, "data": data})
     with pytest.raises(ConfigurationFault, match="delete it"):
         shared(kube).read()
+
+
+def test_a_certificate_that_lacks_a_served_name_is_made_anew() -> None:
+    """The new one is for the old names too, and the authority before it stays trusted."""
+    kube = ClusterKube()
+    before = shared(kube).read()
+    made = shared(kube, "public-api.svc").read()
+    assert hosts_of(made.pair.certificate_pem) == {*HOSTS, "public-api.svc"}
+    assert made.ca_pem.endswith(before.ca_pem)
+    assert made.ca_pem.count("BEGIN CERTIFICATE") == 2
+    again = shared(kube, "another.svc").read()
+    assert again.ca_pem.count("BEGIN CERTIFICATE") == 2
+    assert again.ca_pem.endswith(
+        made.ca_pem.partition("-----END CERTIFICATE-----\n")[0] + "-----END CERTIFICATE-----\n"
+    )
+
+
+def test_replicas_that_serve_different_hosts_agree_after_one_round() -> None:
+    """Each name is added once; then nobody writes, whoever reads and however often."""
+    kube = ClusterKube()
+    one, other = shared(kube, "one.svc"), shared(kube, "other.svc")
+    one.read()
+    agreed = other.read()
+    writes = [call for call in kube.calls if call.startswith(("create", "update"))]
+    for source in (one, other, shared(kube), one, other):
+        assert source.read() == agreed
+    assert [call for call in kube.calls if call.startswith(("create", "update"))] == writes
+
+
+def test_the_slower_of_two_that_make_it_anew_serves_what_the_faster_made() -> None:
+    """A conflict is answered by reading again."""
+    kube = ClusterKube()
+    shared(kube).read()
+    update = kube.update
+    faster: list[Identity] = []
+
+    def late(*args: object, **kwargs: object) -> object:
+        kube.update = update  # type: ignore[method-assign]
+        faster.append(shared(kube, "public-api.svc").read())
+        return update(*args, **kwargs)  # type: ignore[arg-type]
+
+    kube.update = late  # type: ignore[method-assign, assignment]
+    assert [shared(kube, "public-api.svc").read()] == faster
+
+
+def test_a_certificate_of_somebody_elses_is_served_as_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The worker replaces only what it made; the missing names are said."""
+    kube = ClusterKube()
+    held = shared(kube).read()
+    foreign = Authority("cert-manager").issue("worker", HOSTS)
+    (secret,) = kube.all(SECRETS)
+    texts = (foreign.certificate_pem, foreign.key_pem, held.ca_pem)
+    data = {
+        key: base64.b64encode(text.encode()).decode()
+        for key, text in zip(("tls.crt", "tls.key", "ca.crt"), texts, strict=True)
+    }
+    kube.put(SECRETS, {**secret, "data": data})
+    assert shared(kube, "public-api.svc").read().pair == foreign
+    assert "lacks public-api.svc" in caplog.text
+
+
+def test_a_worker_that_may_not_update_serves_what_there_is() -> None:
+    """An image that is newer than its chart goes on."""
+    kube = ClusterKube()
+    held = shared(kube).read()
+    update = kube.update
+
+    def forbidden(*args: object, **kwargs: object) -> object:
+        raise Forbidden("no right", code=403)
+
+    kube.update = forbidden  # type: ignore[method-assign, assignment]
+    assert shared(kube, "public-api.svc").read() == held
+    kube.update = update  # type: ignore[method-assign]
+    assert shared(kube, "public-api.svc").read() != held
 
 
 def test_directory(tmp_path: Path) -> None:
