@@ -21,6 +21,7 @@ from typing import Self
 
 import yaml
 
+from emulator.aggregation.front_proxy import FrontProxy
 from emulator.client import Client
 from emulator.clock import ManualClock, SystemClock, wait_for_rest
 from emulator.contracts import Caller, Json
@@ -148,6 +149,11 @@ class Cluster:
     def ca_pem(self) -> str:
         """Return what a client has to trust."""
         return self._plane.authority.certificate_pem
+
+    @property
+    def front_proxy(self) -> FrontProxy:
+        """Who the API server is to servers behind it, for calls past the API server."""
+        return self._plane.front_proxy
 
     @property
     def hubs(self) -> tuple[Hub, ...]:

@@ -69,9 +69,12 @@ class ControlPlane:
         policies.bind(self.api.store, self.api)
         restriction.bind(self.api.store)
         self.security.install(self.api)
-        proxy = FrontProxy(self.security.features, self.authority.certificate_pem)
+        self.front_proxy = FrontProxy(self.security.features, self.authority.certificate_pem)
         self.aggregation = Aggregation(
-            self._component("apiserver", "kube-apiserver"), clock, proxy, self.webhooks.routes
+            self._component("apiserver", "kube-apiserver"),
+            clock,
+            self.front_proxy,
+            self.webhooks.routes,
         )
         self._scheduler = Scheduler(self._component("kube-scheduler"), clock)
         self._lifecycle = NodeLifecycle(self._component("kube-controller-manager"), clock)
@@ -85,8 +88,13 @@ class ControlPlane:
         """Serve."""
         self._server.start()
         info = ServerInfo(self._kubernetes, f"127.0.0.1:{self._server.port}")
-        remotes = self.aggregation.remote_versions
-        discovery = Discovery(self.api, info, self.security.signer, remotes)
+        discovery = Discovery(
+            self.api,
+            info,
+            self.security.signer,
+            self.aggregation.remote_versions,
+            self.aggregation.specifications,
+        )
         doors = Doors(
             authenticator=self.security.authenticator,
             extras=(discovery,),

@@ -1,5 +1,5 @@
 """The aggregator: which requests belong to another server, how they are passed on, and what that
-server adds to discovery.
+server adds to discovery and OpenAPI.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from emulator.aggregation.backends import BackendFault, Backends, Outgoing, pass
 from emulator.aggregation.emptying import Emptying
 from emulator.aggregation.front_proxy import FrontProxy, names_somebody
 from emulator.aggregation.local import LocalServices
+from emulator.aggregation.specifications import Specifications
 from emulator.client import Client
 from emulator.contracts import Caller, Clock, Json
 from emulator.discovery.merging import RemoteVersion
@@ -22,6 +23,7 @@ _TEXT = [
     ("Content-Type", "text/plain; charset=utf-8"),
     ("X-Content-Type-Options", "nosniff"),
 ]
+_OPENAPI = "/openapi/v3/apis/"
 _FORWARDED = frozenset(("host", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-uri"))
 
 
@@ -34,6 +36,7 @@ class Aggregation:
         self._store = client.api.store
         self._backends = Backends(self._store, routes, proxy)
         self._local = LocalServices(client)
+        self.specifications = Specifications(self._backends, self._services)
         self._availability = Availability(client, clock, (self._backends, self._local), routes)
 
     def start(self) -> None:
@@ -56,26 +59,33 @@ class Aggregation:
         """Yield what other servers serve, reachable or not."""
         return (remote for _, remote in self._remotes())
 
-    def _remotes(self) -> Iterator[tuple[Json, RemoteVersion]]:
+    def _services(self) -> Iterator[tuple[Json, bool]]:
+        """Yield the APIServices of other servers, and whether each is available."""
         for found in self._store.all(API_SERVICES):
+            if found["spec"].get("service"):
+                yield found, _available(found)
+
+    def _remotes(self) -> Iterator[tuple[Json, RemoteVersion]]:
+        for found, available in self._services():
             spec = found["spec"]
-            if spec.get("service"):
-                available = _available(found)
-                resources = self._availability.served(found["metadata"]["name"])
-                yield (
-                    spec,
-                    RemoteVersion(
-                        group=spec["group"],
-                        version=spec["version"],
-                        priorities=(spec["groupPriorityMinimum"], spec["versionPriority"]),
-                        available=available,
-                        resources=tuple(resources) if available else (),
-                    ),
-                )
+            resources = self._availability.served(found["metadata"]["name"])
+            yield (
+                spec,
+                RemoteVersion(
+                    group=spec["group"],
+                    version=spec["version"],
+                    priorities=(spec["groupPriorityMinimum"], spec["versionPriority"]),
+                    available=available,
+                    resources=tuple(resources) if available else (),
+                ),
+            )
 
     def forward(self, caller: Caller, request: Request, audit_id: str) -> Response | None:
         """Return another server's answer, or None when no APIService claims the path."""
-        parts = request.path.split("/", 4)
+        path = request.path
+        if path.startswith(_OPENAPI):
+            path = "/" + path.removeprefix("/openapi/v3/")
+        parts = path.split("/", 4)
         if len(parts) < 4 or parts[1] != "apis" or not parts[3]:
             return None
         name = f"{unquote(parts[3])}.{unquote(parts[2])}"

@@ -8,7 +8,7 @@ authentication and authorization of the path.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import parse_qs
@@ -27,6 +27,16 @@ _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDis
 _OPENAPI_V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 _TEXT = "text/plain; charset=utf-8"
 _HEALTH_CHECKS = ("ping", "log", "etcd")
+
+
+class Specifications(Protocol):
+    """OpenAPI of servers behind this one; `aggregation.specifications` has it."""
+
+    def index(self) -> Mapping[str, Json]:
+        """Return their entries in the index of version 3."""
+
+    def add_to(self, swagger: Json) -> None:
+        """Add their documents of version 2 to ours."""
 
 
 class KeySet(Protocol):
@@ -73,9 +83,11 @@ class Discovery:
         info: ServerInfo,
         keys: KeySet,
         remotes: Callable[[], Iterable[RemoteVersion]] = tuple,
+        specifications: Specifications | None = None,
     ) -> None:
-        """`catalogue` says what is served here, `remotes` what elsewhere, at each request anew."""
+        """`catalogue` says what is served here, the last two what elsewhere, at each request."""
         self._remotes = remotes
+        self._specifications = specifications
         self._catalogue, self._info, self._keys = catalogue, info, keys
         self._documents = Documents(catalogue, info.git_version)
 
@@ -166,11 +178,17 @@ class Discovery:
         if rest == ["v2"]:
             if _OPENAPI_V2_PROTOBUF in _Media.of(request).types:
                 return _cacheable(self._documents.swagger_protobuf(), _OPENAPI_V2_PROTOBUF, request)
-            return _cacheable(self._documents.swagger(), "application/json", request)
+            swagger = self._documents.swagger()
+            if self._specifications is not None:
+                self._specifications.add_to(swagger)
+            return _cacheable(msgspec.json.encode(swagger), "application/json", request)
         if rest[:1] != ["v3"]:
             return None
         if len(rest) == 1:
-            return _json(self._documents.index())
+            index = self._documents.index()
+            if self._specifications is not None:
+                index |= self._specifications.index()
+            return _json({"paths": dict(sorted(index.items()))})
         document = self._documents.group("/".join(rest[1:]))
         if document is None:
             return None

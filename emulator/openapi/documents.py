@@ -51,14 +51,11 @@ class Documents:
         self._lock = threading.Lock()
         self._made: dict[str, Document] = {}
 
-    def index(self) -> Json:
-        """Return the index of /openapi/v3."""
-        hashes = {key: _hash(parts) for key, parts in self._groups().items()}
+    def index(self) -> dict[str, Json]:
+        """Return the entries of /openapi/v3, by group version."""
         return {
-            "paths": {
-                key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={value}"}
-                for key, value in sorted(hashes.items())
-            }
+            key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={_hash(parts)}"}
+            for key, parts in self._groups().items()
         }
 
     def group(self, key: str) -> Document | None:
@@ -76,15 +73,16 @@ class Documents:
                 document = self._made[key] = Document(content, wanted)
             return document
 
-    def swagger(self) -> bytes:
-        """Return the OpenAPI v2 document as JSON: the definitions of everything, without paths."""
+    def swagger(self) -> Json:
+        """Return the OpenAPI v2 document: the definitions of everything, without paths."""
         definitions: Json = {}
         for parts in self._groups().values():
             for resource, schema in parts:
                 definitions |= object_schemas(resource, schema)
         info = {"title": "Kubernetes", "version": self._version}
         document = {"swagger": "2.0", "info": info, "paths": {}, "definitions": definitions}
-        return json.dumps(document).replace(REFERENCE, "#/definitions/").encode()
+        found: Json = json.loads(json.dumps(document).replace(REFERENCE, "#/definitions/"))
+        return found
 
     def swagger_protobuf(self) -> bytes:
         """Return the OpenAPI v2 document as protobuf, without definitions.

@@ -212,7 +212,11 @@ def aggregated(hosts: tuple[str, ...] = ("agg.default.svc",)) -> Iterator[Aggreg
         stack.callback(opened.aggregation.stop)
         info = ServerInfo(VERSION, ADDRESS)
         discovery = Discovery(
-            opened.api, info, opened.security.signer, opened.aggregation.remote_versions
+            opened.api,
+            info,
+            opened.security.signer,
+            opened.aggregation.remote_versions,
+            opened.aggregation.specifications,
         )
         doors = Doors(Certified(opened.security), (discovery,), opened.aggregation)
         opened.server = _Reached(opened.api, doors)

@@ -56,7 +56,7 @@ def stored_object(raw: bytes, content_type: str) -> Json:
     """
     if _media(content_type) not in {"application/json", "application/yaml", ""}:
         raise _unsupported("application/json, application/yaml")
-    body = _decode(raw)
+    body = decoded(raw)
     if not isinstance(body, dict):
         raise _malformed("the body must be an object")
     found = body.get("apiVersion", "")
@@ -77,7 +77,7 @@ def stored_patch(raw: bytes, content_type: str) -> Any:
     media = _media(content_type)
     if media not in _PATCHES:
         raise _unsupported(", ".join(_PATCHES))
-    body = _decode(raw)
+    body = decoded(raw)
     if media == JSON_PATCH:
         if not isinstance(body, list) or not all(isinstance(step, dict) for step in body):
             raise _malformed("a JSON patch must be a list of operations")
@@ -93,7 +93,7 @@ def delete_options(raw: bytes) -> bytes:
     """Return DeleteOptions that any group version takes."""
     if not raw:
         return raw
-    body = _decode(raw)
+    body = decoded(raw)
     if not isinstance(body, dict):
         raise _malformed("the body of a deletion must be DeleteOptions")
     return msgspec.json.encode(body | {"apiVersion": "v1", "kind": "DeleteOptions"})
@@ -143,7 +143,12 @@ def _media(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def _decode(raw: bytes) -> Any:
+def decoded(raw: bytes) -> Any:
+    """Return a request's body, JSON or YAML.
+
+    Raises:
+        Refused: it is neither.
+    """
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -36,6 +36,7 @@ from gpustack_delivery.worker.public_api.front_proxy import (
     FrontProxy,
 )
 from gpustack_delivery.worker.public_api.models import Models
+from gpustack_delivery.worker.public_api.openapi import ROOT, OpenApi
 from gpustack_delivery.worker.public_api.progress import Deliveries
 from gpustack_delivery.worker.public_api.registration import establish
 from gpustack_delivery.worker.public_api.settings_api import SettingsApi
@@ -92,6 +93,7 @@ class PublicApi:
         self._certificate: ServingCertificate | None = None
         self._access = Access(ways.passage)
         self._models = Models(ways.passage, clock)
+        self._openapi = OpenApi(ways.passage)
         self._deliveries = Deliveries(ways.kube, ways.passage, clock, ways.plugins, place.namespace)
         store = SettingsStore(ways.kube, place.namespace, place.environment)
         self._settings = SettingsApi(ways.kube, clock, store)
@@ -168,6 +170,8 @@ class PublicApi:
         caller = proxy.caller(request)
         if request.method == "GET" and (found := discovery.find(request.path)) is not None:
             return document(found)
+        if request.path.startswith(ROOT):
+            return self._openapi.answer(request)
         if not request.path.startswith("/apis/"):
             raise no_such_path()
         target = targets.parse(request)

@@ -1,7 +1,6 @@
 """`gpustack.ai/v1` `settings`: get, list, watch, update and patch.
 
-A value that fails its check is refused here, with the check named, before it is stored. An edit is
-a whole object, or a JSON merge patch (a strategic one of such a flat object is the same).
+A value that fails its check is refused here, with the check named, before it is stored.
 
 Rule: OP-SET-01.
 """
@@ -19,14 +18,14 @@ from gpustack_delivery.ports import Clock, Kube, Watch
 from gpustack_delivery.vocabulary.resources import SECRETS, Json
 from gpustack_delivery.vocabulary.settings import SECRET_NAME, read_secret
 from gpustack_delivery.worker.public_api import targets
-from gpustack_delivery.worker.public_api.settings_store import Edit, Held, SettingsStore
+from gpustack_delivery.worker.public_api.settings_edits import read_edit
+from gpustack_delivery.worker.public_api.settings_store import Held, SettingsStore
 from gpustack_delivery.worker.public_api.statuses import JSON, Refused, document, not_found
 from gpustack_delivery.worker.public_api.tables import INCLUDED, LAYOUTS, bad_include
 from gpustack_delivery.worker.public_api.targets import Form, Target, form
 
 _RESOURCE: Final = targets.SETTINGS
 _LAYOUT: Final = LAYOUTS[_RESOURCE.plural]
-_PATCHES: Final = ("application/merge-patch+json", "application/strategic-merge-patch+json")
 
 
 class SettingsApi:
@@ -72,7 +71,9 @@ class SettingsApi:
                 )
             case "watch":
                 return self._watch(target, wanted)
-        return document(self._store.edit(_edit(target, request)))
+        edit, warnings = read_edit(target, request)
+        headers = [("Warning", f"299 - {msgspec.json.encode(said).decode()}") for said in warnings]
+        return document(self._store.edit(edit), headers=[*JSON, *headers])
 
     def _chosen(self, target: Target, held: Held) -> list[Json]:
         """Return the Settings that a list or watch is about."""
@@ -200,52 +201,3 @@ def _unchanged_since(held: Held, since: str) -> bool:
     if not all(version.isascii() and version.isdigit() for version in versions):
         return held.version == since
     return int(held.secret_version) <= int(since)
-
-
-def _edit(target: Target, request: Request) -> Edit:
-    """Read an update or a patch.
-
-    Raises:
-        Refused: it is none, or not of this Setting.
-    """
-    media = (request.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
-    accepted = _PATCHES if target.verb == "patch" else ("application/json",)
-    if media not in accepted and (media or target.verb == "patch"):
-        message = f"accepted media types for this edit: {', '.join(accepted)}"
-        raise Refused(415, "UnsupportedMediaType", message)
-    try:
-        body = msgspec.json.decode(request.body, type=_Wanted)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Refused(400, "BadRequest", f"the edit is no Setting: {error}") from None
-    version, name = body.apiVersion, body.metadata.name
-    if version not in {"", _RESOURCE.api_version} or name not in {"", target.name}:
-        message = f"the edit must be of {_RESOURCE.api_version} and of the Setting {target.name}"
-        raise Refused(400, "BadRequest", message)
-    dry = bool(target.parameter("dryRun"))
-    kept = body.metadata.resourceVersion
-    if target.verb == "patch" and body.spec.value is msgspec.UNSET:
-        message = "a patch of a Setting must have spec.value: a text, or null for the default"
-        raise Refused(400, "BadRequest", message)
-    value = None if body.spec.value is msgspec.UNSET else body.spec.value
-    return Edit(target.name, value, kept, dry)
-
-
-class _Metadata(msgspec.Struct):
-    """What an edit may say of the object's identity."""
-
-    name: str = ""
-    resourceVersion: str = ""  # noqa: N815 - the wire's name
-
-
-class _Spec(msgspec.Struct):
-    """The only part of a Setting that is anybody's to write."""
-
-    value: str | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class _Wanted(msgspec.Struct):
-    """An edit, in the wire's own words."""
-
-    apiVersion: str = ""  # noqa: N815 - the wire's name
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
