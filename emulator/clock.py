@@ -8,8 +8,7 @@ The same program under the same steps then does the same things in the same orde
 
 Coming to rest has two parts. A thread that waits on the clock is known exactly, also between the
 moment somebody notifies it and the moment it runs. Threads the clock has never seen (a socket
-reader, a gRPC server, a download) are judged from outside: they rest when none of them is runnable
-and none has burnt CPU time for a moment.
+reader, a gRPC server, a download) are judged from outside (`stillness`).
 """
 
 from __future__ import annotations
@@ -17,16 +16,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
-_YIELD_SECONDS = 0.0001
-"""How long the advancing thread steps aside for those it waits for."""
-
-_NOISE_SECONDS = 0.000005
-"""CPU time of other threads that counts as none: what two clocks read in turn may differ by."""
+from emulator.stillness import wait_for_rest
 
 
 class SystemClock:
@@ -212,67 +205,3 @@ class ManualClock:
                 waiting[id(waiter.condition)] > len(getattr(waiter.condition, "_waiters", ()))
                 for waiter in self._waiters
             )
-
-
-def wait_for_rest(
-    busy: Callable[[], bool], *, patience_seconds: float, calm_seconds: float = 0.0
-) -> bool:
-    """Wait, in real time, until nothing is busy and no other thread of the process runs.
-
-    Args:
-        busy: what the caller knows to be busy, asked before and after each look at the process.
-        calm_seconds: how long all must stay like this.
-
-    Returns:
-        Whether it came to that within the caller's patience.
-    """
-    give_up = time.monotonic() + patience_seconds
-    calm_since = time.monotonic()
-    while time.monotonic() < give_up:
-        if busy() or not process_is_still() or busy():
-            calm_since = time.monotonic()
-        elif time.monotonic() - calm_since >= calm_seconds:
-            return True
-        step_aside()
-    return False
-
-
-def step_aside() -> None:
-    """Let other threads run for a moment of real time."""
-    time.sleep(_YIELD_SECONDS)  # noqa: TID251 - one hundred microseconds, on any clock
-
-
-def process_is_still() -> bool:
-    """Look at the process for a moment: did no thread but the caller's run or want to run?
-
-    Work that one thread hands to another shows at any instant: the kernel marks the receiver
-    runnable before the sender goes on. Only a thread that waits for the interpreter's lock does not
-    show, and the look itself lets go of that lock many times; such a thread then shows by the CPU
-    time it burns.
-    """
-    before = time.process_time() - time.thread_time()
-    if _another_thread_is_runnable():
-        return False
-    return time.process_time() - time.thread_time() - before < _NOISE_SECONDS
-
-
-def _another_thread_is_runnable() -> bool:
-    """Look for a runnable thread besides the caller's; without /proc, believe there is none."""
-    own = str(threading.get_native_id())
-    try:
-        tasks = list(Path("/proc/self/task").iterdir())
-    except OSError:
-        return False
-    return any(_state(task) in {"R", "D"} for task in tasks if task.name != own)
-
-
-def _state(task: Path) -> str:
-    try:
-        return (
-            (task / "stat")
-            .read_text(encoding="ascii", errors="replace")
-            .rpartition(")")[2]
-            .split()[0]
-        )
-    except (OSError, IndexError):
-        return ""  # the thread has ended meanwhile

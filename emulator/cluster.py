@@ -23,7 +23,7 @@ import yaml
 
 from emulator.aggregation.front_proxy import FrontProxy
 from emulator.client import Client
-from emulator.clock import ManualClock, SystemClock, wait_for_rest
+from emulator.clock import ManualClock, SystemClock
 from emulator.contracts import Caller, Json
 from emulator.control_plane import ControlPlane
 from emulator.disk import Disk, unchanged
@@ -36,10 +36,11 @@ from emulator.hubs.modelscope_api import Habits
 from emulator.kubelet.node_objects import NodeFacts
 from emulator.mounts import KernelMounts, MountTable
 from emulator.node import ALLOCATABLE, Node, NodeOptions
+from emulator.stillness import wait_for_rest
 
 _FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount")
-# Longer than the kernel puts off an acknowledgement, which a half-sent request may wait for.
-_CALM_SECONDS = 0.05
+# Longer than the kernel keeps a packet on its way over loopback; nobody sees it until it is there.
+_CALM_SECONDS = 0.02
 _DEFAULT_NODE = NodeOptions()
 
 

@@ -111,6 +111,8 @@ def connect(
     """Return an open TLS connection, to be closed by the caller. Raises OSError."""
     connection = http.client.HTTPConnection(address.server_name, address.port)
     plain = socket.create_connection((address.host, address.port), timeout_seconds)
+    # A body follows its head at once, instead of waiting until the other end has acknowledged that.
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         connection.sock = trust.wrap_socket(plain, server_hostname=address.server_name)
     except BaseException:

@@ -182,6 +182,8 @@ class _Line:
         """Connect to the other end. Raises OSError."""
         self._server = socket.create_connection(target, _CONNECT_SECONDS)
         self._server.settimeout(None)
+        for end in (self.client, self._server):  # what came in goes out, without delay
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def receive(self) -> tuple[socket.socket, bytes] | None:
         """Return where the next piece goes, and the piece; None when either side has ended."""

@@ -107,6 +107,7 @@ class Proxy:
         try:
             address = self._address(request.target, 443)
             upstream = socket.create_connection(address, _CONNECT_SECONDS)
+            upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except (OSError, ValueError):
             return _refusal(502, "the proxy cannot connect there")
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import grpc
 
-from emulator.clock import step_aside
 from emulator.contracts import Clock
+from emulator.stillness import step_aside
 from gpustack_delivery.csi_wire import (
     csi_pb2,
     csi_pb2_grpc,

@@ -117,6 +117,15 @@ class AggregatedSession(SecuredSession):
         assert isinstance(self.clock, ManualClock)
         self.clock.rest()
 
+    def serve(self) -> None:
+        """Put the backend behind a Service by a route, and an APIService before it."""
+        port = {"port": self.backend.server.port, "protocol": "TCP", "name": "https"}
+        service = {"metadata": {"name": "agg"}, "spec": {"ports": [port]}}
+        self.make("POST", "/api/v1/namespaces/default/services", service)
+        self.webhooks.routes["default", "agg"] = ("127.0.0.1", self.backend.server.port)
+        self.make("POST", SERVICES, self.service())
+        self.rest()
+
     def service(self, *, trusted: bool = True) -> Json:
         """Return the recorded APIService with our port and certificate."""
         authority = self.backend.authority if trusted else self.stranger

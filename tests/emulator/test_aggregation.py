@@ -34,15 +34,6 @@ def opened() -> Iterator[AggregatedSession]:
         yield session
 
 
-def _serve(opened: AggregatedSession) -> None:
-    """Put the backend behind a Service by a route, and an APIService before it."""
-    port = {"port": opened.backend.server.port, "protocol": "TCP", "name": "https"}
-    _core(opened, "services", {"metadata": {"name": "agg"}, "spec": {"ports": [port]}})
-    opened.webhooks.routes["default", "agg"] = ("127.0.0.1", opened.backend.server.port)
-    opened.make("POST", SERVICES, opened.service())
-    opened.rest()
-
-
 def _core(opened: AggregatedSession, plural: str, document: Json) -> None:
     opened.make("POST", f"/api/v1/namespaces/default/{plural}", document)
 
@@ -97,7 +88,7 @@ def test_each_thing_that_is_missing_has_its_reason(opened: AggregatedSession) ->
 
 def test_a_route_is_noticed_at_once(opened: AggregatedSession) -> None:
     """A route stands in for endpoints, without time passing; when it goes, so does the server."""
-    _serve(opened)
+    opened.serve()
     assert _condition(opened)[0] == "True"
     del opened.webhooks.routes["default", "agg"]
     assert _condition(opened)[:2] == ("False", "EndpointsNotFound")
@@ -106,7 +97,7 @@ def test_a_route_is_noticed_at_once(opened: AggregatedSession) -> None:
 
 def test_a_server_that_fails_is_found_out_and_taken_back(opened: AggregatedSession) -> None:
     """Half a minute after it began to fail it is unavailable; it is tried again by itself."""
-    _serve(opened)
+    opened.serve()
     opened.backend.answer = lambda _: answered(500, {})
     assert _condition(opened)[0] == "True"
     _advance(opened, 30)
@@ -131,7 +122,7 @@ def test_discovery_is_one(opened: AggregatedSession) -> None:
         {"name": "gizmos/progress", "singularName": "", "namespaced": True, "kind": "Progress",
          "verbs": ["get"]},
     ]  # fmt: skip
-    _serve(opened)
+    opened.serve()
     group = _get(opened, "/apis/agg.example.io")
     assert [one["version"] for one in group["versions"]] == ["v2alpha1", "v1"]  # 100 before 15
     names = [one["name"] for one in _get(opened, "/apis")["groups"]]
@@ -199,7 +190,7 @@ class _Endless:
 
 def test_a_watch_streams_and_ends_with_its_client(opened: AggregatedSession) -> None:
     """An event comes through while the watch is open; closing it here ends it there."""
-    _serve(opened)
+    opened.serve()
     stream = _Endless(opened)
 
     def answer(request: Request) -> Response | None:
@@ -275,7 +266,7 @@ def test_what_another_server_keeps_in_a_namespace_is_deleted_first(
         return answered(200, {"items": items}) if request.path.endswith("gizmos") else None
 
     opened.backend.answer = answer
-    _serve(opened)
+    opened.serve()
     opened.make("DELETE", "/api/v1/namespaces/t2")
     opened.api.settle()
     conditions = _get(opened, "/api/v1/namespaces/t2")["status"]["conditions"]

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from emulator.clock import wait_for_rest
+from emulator.stillness import wait_for_rest
 from gpustack_delivery.errors import AlreadyExists, ApiFault, Conflict, NotFound
 from gpustack_delivery.ports import Page
 from gpustack_delivery.vocabulary.resources import (
