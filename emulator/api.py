@@ -44,12 +44,11 @@ from emulator.controllers.garbage import GarbageCollector
 from emulator.controllers.loop import Loop
 from emulator.controllers.namespaces import NamespaceController
 from emulator.deletion import Deletion
-from emulator.errors import not_allowed, not_emulated, not_found
 from emulator.kinds.kind import Kind
 from emulator.objects import Store
 from emulator.reads import Reads
 from emulator.state import State, Steps
-from emulator.subresources import PodPosts, Scales, scale_paths
+from emulator.subresources import PodPosts, Scales, check_verb
 from emulator.watching import Watch
 from emulator.writes import Writes
 
@@ -81,19 +80,6 @@ __all__ = [
 ]
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-NOT_EMULATED = frozenset(
-    ("pods", subresource)
-    for subresource in (
-        "attach",
-        "ephemeralcontainers",
-        "exec",
-        "log",
-        "portforward",
-        "proxy",
-        "resize",
-    )
-) | {("services", "proxy"), ("nodes", "proxy")}
-"""Subresources of a real server that answer 501 here, unless a connector serves them."""
 _CRITICAL = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 _ALL = ListOptions()
@@ -250,9 +236,9 @@ class Api:
 
     def get(self, target: Target, resource_version: str = "") -> Json:
         """Return a stored object, or its scale."""
-        if target.subresource == "scale" and scale_paths(self._state.kind(target.resource)):
+        self.check_verb(target, "get")
+        if self._scales.serves(target):
             return self._scales.get(target)
-        self._check_subresource(target, "get")
         return self._reads.get(target, resource_version)
 
     def list(self, target: Target, options: ListOptions = _ALL) -> ListResult:
@@ -273,13 +259,11 @@ class Api:
         virtual = self.virtual(resource.group, resource.plural, target.subresource)
         if virtual is not None:
             return virtual(caller, target, body, options)
-        if (resource.plural, target.subresource) == ("pods", "binding"):
-            return self._pods.bind(caller, target, body)
-        if (resource.plural, target.subresource) == ("pods", "eviction"):
-            return self._pods.evict(caller, target, body)
-        if target.subresource:
-            self._check_subresource(target, "create")
-            raise not_allowed(resource, "create")
+        self.check_verb(target, "create")
+        if target.subresource == "binding":
+            return self._pods.bind(caller, target, body, options)
+        if target.subresource == "eviction":
+            return self._pods.evict(caller, target, body, options)
         outcome = self._writes.create(caller, target, body, options)
         if not options.dry_run:
             self._follow_up(target, outcome.object, created=True)
@@ -289,9 +273,9 @@ class Api:
         self, caller: Caller, target: Target, body: Json, options: WriteOptions = _PLAIN_WRITE
     ) -> Outcome:
         """Replace an object, its status or its scale; `body` is taken over, changed in place."""
-        if target.subresource == "scale" and scale_paths(self._state.kind(target.resource)):
+        self.check_verb(target, "update")
+        if self._scales.serves(target):
             return self._scales.update(caller, target, body, options)
-        self._check_subresource(target, "update")
         outcome = self._writes.update(caller, target, body, options)
         self._follow_up(target, outcome.object, created=False)
         return outcome
@@ -300,9 +284,9 @@ class Api:
         self, caller: Caller, target: Target, patch: Patch, options: WriteOptions = _PLAIN_WRITE
     ) -> Outcome:
         """Patch an object, its status or its scale; an apply may create (code 201)."""
-        if target.subresource == "scale" and scale_paths(self._state.kind(target.resource)):
+        self.check_verb(target, "patch")
+        if self._scales.serves(target):
             return self._scales.patch(caller, target, patch, options)
-        self._check_subresource(target, "patch")
         outcome = self._writes.patch(caller, target, patch, options)
         if not options.dry_run:
             self._follow_up(target, outcome.object, created=outcome.code == 201)
@@ -312,6 +296,7 @@ class Api:
         self, caller: Caller, target: Target, options: DeleteOptions = _PLAIN_DELETE
     ) -> Outcome:
         """Delete an object: a Status when it is gone, the object when something still holds it."""
+        self.check_verb(target, "delete")
         outcome = self._deletion.delete(caller, target, options)
         if target.resource.collection == _DEFINITIONS and not options.dry_run:
             self._definitions.refuse_new(target.name)
@@ -327,16 +312,13 @@ class Api:
         """Delete what a selection matches, one by one; return it as it was."""
         return self._deletion.delete_collection(caller, target, selection, options)
 
-    def _check_subresource(self, target: Target, verb: str) -> None:
-        """Refuse subresources that the resource does not have, as the real server does."""
-        resource, subresource = target.resource, target.subresource
-        if not subresource or (subresource in resource.subresources and verb != "create"):
-            return
-        if subresource in resource.subresources:
-            raise not_allowed(resource, verb)
-        if (resource.plural, subresource) in NOT_EMULATED:
-            raise not_emulated(f"{resource.plural}/{subresource}")
-        raise not_found(resource, target.name)
+    def check_verb(self, target: Target, verb: str) -> None:
+        """Refuse subresources that are not there, and verbs they do not have.
+
+        Raises:
+            ApiError: 404; 405; 501 for what a real server has and this one has not.
+        """
+        check_verb(self._state, target, verb)
 
     def _follow_up(self, target: Target, object_: Json, *, created: bool) -> None:
         """Do at once what others would have to wait for: furnish a namespace, establish a CRD."""

@@ -30,7 +30,7 @@ from emulator.decoding import (
     media_type,
     write_options,
 )
-from emulator.errors import ApiError, bad_request, failure, internal, not_allowed
+from emulator.errors import ApiError, bad_request, failure, internal, not_allowed, not_emulated
 from emulator.routes import Route, parse
 from emulator.watch_body import WatchBody
 from gpustack_delivery.httpd import Request, Response
@@ -38,6 +38,7 @@ from gpustack_delivery.httpd import Request, Response
 _LOG = logging.getLogger(__name__)
 _PLAIN_404 = b"404 page not found\n"
 _TEXT = "text/plain; charset=utf-8"
+_UNSERVED_PATHS = frozenset(("debug", "logs", "metrics", "statusz", "flagz"))
 _UNNAMED = frozenset(("update", "patch"))
 
 
@@ -126,12 +127,16 @@ class ApiServer:
             response = extra.handle(caller, request)
             if response is not None:
                 return response
+        first = request.path.split("/")[1]
+        if first in _UNSERVED_PATHS:
+            raise not_emulated(f"/{first}")
         return _plain_not_found()
 
     def _resource(self, caller: Caller, target: Target, route: Route, request: Request) -> Response:
         form = tables.accepted(request.headers.get("Accept"))
         answer = _Answer(self._api, target, route, form)
         _check_verb(target, route)
+        self._api.check_verb(target, route.verb)
         match route.verb:
             case "get":
                 return answer.object(
@@ -258,7 +263,7 @@ def _access(caller: Caller, route: Route) -> Access:
 
 def _check_verb(target: Target, route: Route) -> None:
     """Refuse combinations of verb and path that no resource has. Raises ApiError 400, 404, 405."""
-    resource, known = target.resource, target.subresource in target.resource.subresources
+    resource = target.resource
     if route.verb in _UNNAMED and not target.name:
         if resource.custom:
             raise bad_request("name must be provided")
@@ -267,8 +272,6 @@ def _check_verb(target: Target, route: Route) -> None:
         raise not_allowed(resource, "")
     if route.verb not in resource.verbs and not target.subresource:
         raise _unsupported_method()
-    if target.subresource and route.verb == "delete" and known:
-        raise not_allowed(resource, "delete")
     if target.name and route.verb == "create" and not target.subresource and not resource.custom:
         raise _unsupported_method()
 

@@ -17,6 +17,7 @@ from emulator.errors import (
     bad_request,
     failure,
     invalid,
+    invalid_value,
     not_supported,
     refused_field,
 )
@@ -214,15 +215,25 @@ def delete_options(route: Route, body: bytes, content_type: str) -> DeleteOption
     wire: Json = {}
     if body:
         resource = Resource("", "v1", "deleteoptions", "DeleteOptions")
-        sent, _ = decode_object(body, content_type, resource)
-        wire = {name: part for name, part in sent.items() if name not in ("kind", "apiVersion")}
+        wire, _ = decode_object(body, content_type, resource)
     else:
         for name in ("propagationPolicy", "orphanDependents", "gracePeriodSeconds"):
             if name in route.query:
                 wire[name] = _parameter(name, route.parameter(name))
         if "dryRun" in route.query:
             wire["dryRun"] = list(route.query["dryRun"])
+    return read_delete_options(wire)
+
+
+def read_delete_options(sent: Json) -> DeleteOptions:
+    """Return delete parameters from their wire form. Raises ApiError 400, 422."""
+    wire = {name: part for name, part in sent.items() if name not in ("kind", "apiVersion")}
+    if not isinstance(wire.get("gracePeriodSeconds"), int | None):
+        raise bad_request("DeleteOptions.gracePeriodSeconds is to be a number of seconds")
     faults = [*_dry_run_faults(tuple(wire.get("dryRun") or ()))]
+    if wire.get("propagationPolicy") is not None and wire.get("orphanDependents") is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        faults.append(invalid_value("propagationPolicy", wire["propagationPolicy"], text))
     if faults:
         raise _options_fault("DeleteOptions", faults)
     preconditions = wire.get("preconditions") or {}
@@ -256,9 +267,12 @@ def list_options(route: Route) -> ListOptions:
     """Return list and watch parameters. Raises ApiError 400."""
     timeout = route.parameter("timeoutSeconds")
     limit = route.parameter("limit")
+    selectors = [route.parameter("fieldSelector")]
+    if route.name and route.verb == "watch":  # the path names the object, as it did in old times
+        selectors.append(f"metadata.name={route.name}")
     return ListOptions(
         label_selector=route.parameter("labelSelector"),
-        field_selector=route.parameter("fieldSelector"),
+        field_selector=",".join(filter(None, selectors)),
         limit=_integer(limit) if limit else 0,
         continue_token=route.parameter("continue"),
         resource_version=route.parameter("resourceVersion"),

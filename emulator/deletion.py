@@ -70,7 +70,7 @@ class Deletion:
         def attempt() -> Json | None:
             stored = self._state.stored(target)
             object_ = kind.convert(stored)
-            _check_preconditions(kind, options, object_["metadata"])
+            check_preconditions(kind, options, object_["metadata"])
             review(object_)
             return self._step(kind, options, stored, review)
 
@@ -181,7 +181,7 @@ def _check_policy(options: DeleteOptions) -> None:
         raise invalid("meta.k8s.io", "DeleteOptions", "", [cause])
 
 
-def _check_preconditions(kind: Kind, options: DeleteOptions, metadata: Json) -> None:
+def check_preconditions(kind: Kind, options: DeleteOptions, metadata: Json) -> None:
     group, name = kind.resource.group, metadata["name"]
     if options.uid and options.uid != metadata["uid"]:
         text = (

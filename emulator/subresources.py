@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from emulator.contracts import Caller, DeleteOptions, Json, Outcome, Patch, Target, WriteOptions
-from emulator.deletion import Deletion
-from emulator.errors import not_found
+from emulator.contracts import Caller, Json, Outcome, Patch, Target, WriteOptions
+from emulator.decoding import read_delete_options
+from emulator.deletion import Deletion, check_preconditions
+from emulator.errors import not_allowed, not_emulated, not_found
+from emulator.kinds import unserved
 from emulator.kinds.custom import Custom
 from emulator.kinds.kind import Kind
 from emulator.kinds.pods import bound
@@ -24,6 +26,40 @@ _BUILTIN_SCALE: Mapping[str, tuple[str, ...]] = {
     "statusReplicasPath": ("status", "replicas"),
 }
 _SCALED = frozenset(("deployments", "replicasets", "statefulsets"))
+_POSTED = frozenset((("pods", "binding"), ("pods", "eviction")))
+
+
+def check_verb(state: State, target: Target, verb: str) -> None:
+    """Refuse subresources that are not there, and verbs they do not have.
+
+    Raises:
+        ApiError: 404; 405; 501 for what a real server has and this one has not.
+    """
+    if not target.subresource:
+        return
+    resource, verbs = target.resource, _verbs(state, target)
+    if verb in verbs:
+        return
+    if verbs:
+        raise not_allowed(resource, verb)
+    if (resource.plural, target.subresource) in unserved.SUBRESOURCES:
+        raise not_emulated(f"{resource.plural}/{target.subresource}")
+    if resource.custom:
+        raise not_found(resource, target.name)
+    raise state.registry.missing(resource.group, resource.version)
+
+
+def _verbs(state: State, target: Target) -> tuple[str, ...]:
+    """Return the verbs of a subresource; none when it is not there."""
+    resource, subresource = target.resource, target.subresource
+    posted = (resource.plural, subresource) in _POSTED
+    if posted or (resource.group, resource.plural, subresource) in state.virtuals:
+        return ("create",)
+    if subresource == "scale" and scale_paths(state.kind(resource)):
+        return ("get", "update", "patch")
+    if subresource not in resource.subresources:
+        return ()
+    return ("update",) if subresource == "finalize" else ("get", "update", "patch")
 
 
 class Scales:
@@ -32,6 +68,12 @@ class Scales:
     def __init__(self, state: State, writes: Writes) -> None:
         self._state = state
         self._writes = writes
+
+    def serves(self, target: Target) -> bool:
+        """Say whether a target is the scale of an object that has one."""
+        return target.subresource == "scale" and bool(
+            scale_paths(self._state.kind(target.resource))
+        )
 
     def get(self, target: Target) -> Json:
         """Return the scale of an object. Raises ApiError 404."""
@@ -106,12 +148,12 @@ class PodPosts:
     def __init__(self, state: State, writes: Writes, deletion: Deletion) -> None:
         self._state, self._writes, self._deletion = state, writes, deletion
 
-    def bind(self, caller: Caller, target: Target, body: Json) -> Outcome:
+    def bind(self, caller: Caller, target: Target, body: Json, options: WriteOptions) -> Outcome:
         """Bind a Pod to the node that a Binding names. Raises ApiError 404, 409."""
         node = body.get("target", {}).get("name", "")
         annotations = body.get("metadata", {}).get("annotations", {})
         binding = {"kind": "Binding", "apiVersion": "v1", **body}
-        self._judge(caller, target, binding, tracked=True)
+        self._judge(caller, target, binding, options, tracked=True)
         now = self._state.now()
 
         def change(pod: Json) -> None:
@@ -120,13 +162,18 @@ class PodPosts:
             pod.update(after)
 
         # Binding writes spec.nodeName, which no ordinary update of a Pod may.
-        self._writes.modify(caller, target, change, silent=True)
+        self._writes.modify(caller, target, change, options, silent=True)
         return _created()
 
-    def evict(self, caller: Caller, target: Target, body: Json) -> Outcome:
+    def evict(self, caller: Caller, target: Target, body: Json, options: WriteOptions) -> Outcome:
         """Delete a Pod and say in its status why; disruption budgets are not looked at."""
         eviction = {"kind": "Eviction", "apiVersion": "policy/v1", **body}
-        self._judge(caller, target, eviction, tracked=False)
+        deleting = read_delete_options(body.get("deleteOptions") or {})
+        deleting = replace(deleting, dry_run=deleting.dry_run or options.dry_run)
+        options = replace(options, dry_run=deleting.dry_run)
+        before = self._state.stored(target)
+        check_preconditions(self._state.kind(target.resource), deleting, before["metadata"])
+        self._judge(caller, target, eviction, options, tracked=False)
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -140,17 +187,16 @@ class PodPosts:
         def change(pod: Json) -> None:
             pod["status"].setdefault("conditions", []).append(condition)
 
-        self._writes.modify(caller, status, change, silent=True)
-        wire = {k: v for k, v in (body.get("deleteOptions") or {}).items() if k != "apiVersion"}
-        grace = wire.get("gracePeriodSeconds")
-        options = DeleteOptions(grace_period_seconds=grace, wire=wire)
-        self._deletion.delete(caller, replace(target, subresource=""), options, judged=False)
+        self._writes.modify(caller, status, change, options, silent=True)
+        self._deletion.delete(caller, replace(target, subresource=""), deleting, judged=False)
         return _created()
 
-    def _judge(self, caller: Caller, target: Target, body: Json, *, tracked: bool) -> None:
+    def _judge(
+        self, caller: Caller, target: Target, body: Json, options: WriteOptions, *, tracked: bool
+    ) -> None:
         """Let admission see what is POSTed, as a create of its own kind."""
         self._state.stored(target)
-        write = Write(caller, target, self._state.kind(target.resource), WriteOptions(), [])
+        write = Write(caller, target, self._state.kind(target.resource), options, [])
         metadata = {**body.get("metadata", {}), "name": target.name, "namespace": target.namespace}
         object_ = {**body, "metadata": metadata}
         patcher, admission = self._state.steps.patcher, self._state.steps.admission

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Iterable
 
 from emulator.contracts import Resource
-from emulator.errors import not_served
+from emulator.errors import not_emulated, not_served
 from emulator.kinds.catalogue import builtin_kinds
 from emulator.kinds.custom import Custom
 from emulator.kinds.kind import Kind
+from emulator.kinds.unserved import RESOURCES
 
 Served = tuple[str, str, str]  # group, version, plural
 
@@ -51,9 +52,11 @@ class Registry:
         return found
 
     def find(self, group: str, version: str, plural: str) -> Kind:
-        """Return the rules of a resource by name. Raises ApiError 404."""
+        """Return the rules of a resource by name. Raises ApiError 404, or 501 (`unserved`)."""
         found = self._kinds.get((group, version, plural))
         if found is None:
+            if (group, version, plural) in RESOURCES:
+                raise not_emulated(f"{plural}.{group}" if group else plural)
             raise self.missing(group, version)
         return found
 

@@ -147,7 +147,7 @@ def test_stopping_the_server_ends_its_watches(api: Api, server: Server) -> None:
             405,
             "the server does not allow this method on the requested resource",
         ),
-        ("GET", f"{MAPS}/x/status", 404, 'configmaps "x" not found'),
+        ("GET", f"{MAPS}/x/status", 404, "the server could not find the requested resource"),
         ("POST", f"{PODS}/x/exec", 501, "the emulator does not implement pods/exec"),
         ("GET", f"{PODS}/x/log", 501, "the emulator does not implement pods/log"),
         ("POST", "/api/v1/pods", 400, "an empty namespace may not be set during creation"),
