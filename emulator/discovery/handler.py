@@ -8,8 +8,10 @@ authentication and authorization of the path.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from typing import Protocol
 from urllib.parse import parse_qs
 
@@ -90,6 +92,9 @@ class Discovery:
         self._specifications = specifications
         self._catalogue, self._info, self._keys = catalogue, info, keys
         self._documents = Documents(catalogue, info.git_version)
+        self._lock = threading.Lock()
+        self._index = b""
+        self._changed = 0
 
     def handle(self, caller: Caller, request: Request) -> Response | None:
         """Return the answer to a GET of a path that is about the server; None for any other."""
@@ -188,11 +193,25 @@ class Discovery:
             index = self._documents.index()
             if self._specifications is not None:
                 index |= self._specifications.index()
-            return _json({"paths": dict(sorted(index.items()))})
+            listed = {"paths": dict(sorted(index.items()))}
+            return self._dated(msgspec.json.encode(listed), request)
         document = self._documents.group("/".join(rest[1:]))
         if document is None:
             return None
         return _cacheable(document.content, "application/json", request, document.hash)
+
+    def _dated(self, content: bytes, request: Request) -> Response:
+        """Return content under the time of its last change, or 304 when the client has it."""
+        with self._lock:
+            if content != self._index:
+                # Two changes within a second are a second apart, so that no client misses one.
+                now = int(self._catalogue.clock.now())
+                self._index, self._changed = content, max(now, self._changed + 1)
+            changed = formatdate(self._changed, usegmt=True)
+        headers = [("Accept-Ranges", "bytes"), ("Last-Modified", changed), *_COMMON_HEADERS]
+        if request.headers.get("If-Modified-Since") == changed:
+            return Response(304, headers)
+        return Response(200, [("Content-Type", _TEXT), *headers], content)
 
     def _core(self, rest: Sequence[str], request: Request) -> Response | None:
         core = [resource for resource in self._catalogue.resources() if not resource.group]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from emulator.contracts import Json, Resource
+from emulator.contracts import Clock, Json, Resource
 from emulator.k8s_wire import openapi_v2_document
 from emulator.openapi import operations
 from emulator.openapi.schemas import REFERENCE, object_schemas
@@ -25,7 +25,11 @@ _SCALE = Resource("autoscaling", "v1", "scales", "Scale")
 
 
 class Catalogue(Protocol):
-    """What is served; `api.Api` has it."""
+    """What is served, and when; `api.Api` has it."""
+
+    @property
+    def clock(self) -> Clock:
+        """Return the server's clock."""
 
     def resources(self) -> Sequence[Resource]:
         """Return every served resource in every version."""

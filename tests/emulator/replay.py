@@ -71,6 +71,9 @@ class Hook:
     observe: Callable[[Session], Any] | None = None
 
 
+_NOTHING = Hook()
+
+
 def exchanges(recording: str) -> list[Json]:
     """Return the exchanges of a recording."""
     text = (FOLDER / "golden" / f"{recording}.json").read_text("utf-8")
@@ -121,6 +124,8 @@ class Session:
         raw = (
             b""
             if body is None
+            else body
+            if isinstance(body, bytes)
             else body.encode()
             if isinstance(body, str)
             else json.dumps(body).encode()
@@ -148,14 +153,17 @@ class Session:
         unknown = hooks.keys() - {exchange["name"] for exchange in played}
         assert not unknown, f"hooks for exchanges that {recording} lacks: {sorted(unknown)}"
         for exchange in played:
-            hook = hooks.get(exchange["name"], Hook())
-            if hook.before:
-                hook.before(self)
-            if "request" in exchange:
-                self.found[exchange["name"]] = self._exchange(exchange, hook)
-            else:
-                self.found[exchange["name"]] = self._observation(exchange, hook)
+            self.play_one(exchange, hooks.get(exchange["name"], _NOTHING))
         return self
+
+    def play_one(self, exchange: Json, hook: Hook = _NOTHING) -> None:
+        """Play one exchange; what differs is kept for `check`."""
+        if hook.before:
+            hook.before(self)
+        if "request" in exchange:
+            self.found[exchange["name"]] = self._exchange(exchange, hook)
+        else:
+            self.found[exchange["name"]] = self._observation(exchange, hook)
 
     def check(self, name: str) -> None:
         """Fail with everything that differs in one exchange."""

@@ -29,6 +29,20 @@ def wrapped(api_version: str, kind: str, message: Any) -> bytes:
     return b"k8s\x00" + encoded
 
 
+WHO_AM_I = wrapped(
+    "authentication.k8s.io/v1", "SelfSubjectReview", kubernetes_pb2.SelfSubjectReview()
+)
+
+
+def can_i(verb: str, resource: str, subresource: str = "") -> bytes:
+    """Return the review that `kubectl auth can-i` asks for."""
+    review = kubernetes_pb2.SelfSubjectAccessReview()
+    asked = review.spec.resourceAttributes
+    asked.namespace, asked.verb, asked.group = "t1", verb, "rig.example.io"
+    asked.resource, asked.subresource = resource, subresource
+    return wrapped("authorization.k8s.io/v1", "SelfSubjectAccessReview", review)
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [

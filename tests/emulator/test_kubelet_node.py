@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import urllib.request
 from pathlib import Path
@@ -87,6 +88,12 @@ def fetch(cluster: Cluster, kubeconfig: Path, path: str) -> tuple[int, str]:
     except HTTPError as error:
         with error:
             return error.code, error.read().decode()
+
+
+def test_kubelet_has_no_port_of_its_own() -> None:
+    """What kubelet shows on its port is shown by the API server alone."""
+    with world() as there, pytest.raises(ConnectionRefusedError):
+        socket.create_connection((there.node.address, 10250), 5.0)
 
 
 def test_configz_through_the_proxy() -> None:

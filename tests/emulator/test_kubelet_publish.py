@@ -86,6 +86,20 @@ def test_publish_with_nothing(there: World) -> None:
     there.add_pod("pv2")
     recording = recorded(FILE, "minimal volume (no attributes, no secret, readOnly unset): calls")
     assert calls(there.plugin.calls) == expected(recording)[:3]  # a fourth asks for statistics
+    there.plugin.forget()
+    there.delete_pod("pv2")
+    assert calls(there.plugin.calls) == expected(recorded(FILE, "minimal volume: unpublish"))
+
+
+def test_a_group_that_the_emulator_would_have_to_apply() -> None:
+    """Nothing is published to a Pod whose group kubelet would make the owner of the files."""
+    with world() as there:
+        there.add_driver(fsGroupPolicy="File")
+        csi = {"fsType": "ext4", "volumeAttributes": {"a": "b"}}
+        there.add_pod("pv4", csi=csi, securityContext={"fsGroup": 1234})
+        assert there.plugin.named("NodePublishVolume") == []
+        (event,) = there.events("pv4")
+        assert "the emulator does not change the owner of a volume" in event["message"]
 
 
 def test_without_pod_info_the_context_is_the_pods_own() -> None:

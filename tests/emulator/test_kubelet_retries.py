@@ -107,7 +107,10 @@ def test_a_publish_that_works_after_two_refusals() -> None:
 def test_a_failing_unpublish_keeps_the_pod() -> None:
     """NodeUnpublishVolume is called until it works, and only then the object goes."""
     codes = ("ABORTED", "INTERNAL", "UNAVAILABLE", "PERMISSION_DENIED")
-    name = f"NodeUnpublishVolume failing with {', '.join(codes)}, then OK"
+    name = (
+        "NodeUnpublishVolume failing with "
+        "ABORTED, INTERNAL, UNAVAILABLE, PERMISSION_DENIED, then OK"
+    )
     recording = recorded(FILE, name)
     with world(Script(unpublish=refuse_in_turn(*codes))) as there:
         there.add_driver()

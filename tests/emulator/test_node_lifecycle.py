@@ -51,9 +51,27 @@ def facts(there: World) -> Json:
     return {
         "nodeReady": ready,
         "taints": [f"{taint['key']}:{taint['effect']}" for taint in taints],
+        **pods_facts(there),
+    }
+
+
+def pods_facts(there: World) -> Json:
+    """Return what the recording's timeline tells of the Pods."""
+    return {
         "podWithDefaultTolerations300s": pod_facts(there, "lost"),
         "podTolerating20s": pod_facts(there, "lost20"),
     }
+
+
+def kept(entry: Json) -> Json:
+    """Return what an entry of the recording's timeline tells of the Pods."""
+    return {name: told for name, told in entry.items() if name.startswith("pod")}
+
+
+def conditions(status: Json) -> list[list[Any]]:
+    """Return the conditions of a Node or Pod without their times."""
+    parts = ("type", "status", "reason", "message")
+    return [[condition.get(part) for part in parts] for condition in status["conditions"]]
 
 
 def expected(entry: Json) -> Json:
@@ -68,6 +86,13 @@ def test_what_changes_when_a_kubelet_falls_silent() -> None:
     timeline = recorded(FILE, "what changes, when (kubelet stopped at 0)")["timeline"]
     with world() as there:
         lose_node_b(there)
+        node = there.cluster.client.get("v1", "Node", "node-b")
+        healthy = recorded(FILE, "Node while healthy")
+        assert conditions(node["status"]) == conditions(healthy)
+        del healthy["annotations"][
+            "node.alpha.kubernetes.io/ttl"
+        ]  # a controller's that is not here
+        assert node["metadata"]["annotations"] == healthy["annotations"]
         there.advance(1.6)
         assert facts(there) == expected(timeline[0])
         there.advance(46.8)
@@ -76,10 +101,11 @@ def test_what_changes_when_a_kubelet_falls_silent() -> None:
         assert facts(there) == expected(timeline[2])
         node = there.cluster.client.get("v1", "Node", "node-b")
         wanted = recorded(FILE, "Node object when unreachable")
-        parts = ("type", "status", "reason", "message")
-        assert [[c[part] for part in parts] for c in node["status"]["conditions"]] == [
-            [c[part] for part in parts] for c in wanted["conditions"]
-        ]
+        assert conditions(node["status"]) == conditions(wanted)
+        pod = there.pod("lost20")
+        assert pod is not None
+        wanted = recorded(FILE, "evicted Pod: it stays Terminating since no kubelet confirms")
+        assert conditions(pod["status"]) == conditions(wanted["object"]["status"])
         events = recorded(FILE, "events about the evicted Pod")["events"]
         found = [
             (e["reason"], e["message"], e["type"], e["source"]) for e in there.events("lost20")
@@ -101,18 +127,22 @@ def test_what_changes_when_the_node_is_deleted_and_when_it_comes_back() -> None:
         ]
         leases = client.list("coordination.k8s.io/v1", "Lease", namespace="kube-node-lease")
         assert [lease["metadata"]["name"] for lease in leases] == ["node-a"]
+        timeline = recorded(FILE, "what changes after the Node object is deleted")["timeline"]
+        assert pods_facts(there) == kept(timeline[0])
         there.advance(39)
         assert there.pod("lost") is not None
         there.advance(2)
-        assert there.pod("lost") is None
-        assert there.pod("lost20") is None
+        assert pods_facts(there) == kept(timeline[1])
 
         plugin.forget()
         node.start_kubelet()
         there.advance(2)
         made = [call.method for call in plugin.calls]
-        name = "kubelet back: calls to the CSI plugin"
-        recording = recorded(FILE, f"{name} (volumes of pods that no longer exist are unpublished)")
+        name = (
+            "kubelet back: calls to the CSI plugin "
+            "(volumes of pods that no longer exist are unpublished)"
+        )
+        recording = recorded(FILE, name)
         assert made[:3] == [c["call"].rpartition("/")[2] for c in recording["calls"][:3]]
         assert made[3:] == ["NodeUnpublishVolume"] * 2
         again = client.get("v1", "Node", "node-b")
