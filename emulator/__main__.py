@@ -27,6 +27,7 @@ from emulator.clock import ManualClock
 from emulator.clock_service import ClockService
 from emulator.cluster import Cluster
 from emulator.control import CommandError, Endpoint, run
+from emulator.control.actions import address
 from emulator.errors import ApiError
 from emulator.gpu import GPU_LABELS, GPU_RESOURCES
 from emulator.hubs.errors import HubError
@@ -110,6 +111,13 @@ def _parser() -> Parser:
         help="serve a folder as a repository of a hub; may be repeated",
     )
     up.add_argument(
+        "--route",
+        action="append",
+        default=[],
+        metavar="NS/SERVICE=HOST:PORT",
+        help="the program behind a Service, for its webhooks and APIServices; may be repeated",
+    )
+    up.add_argument(
         "--fault",
         action="append",
         default=[],
@@ -152,8 +160,10 @@ def _up(arguments: argparse.Namespace, stack: ExitStack) -> None:
             namespace=arguments.namespace,
             kubernetes=arguments.kubernetes,
         )
+    routes = dict(map(_route, arguments.route))
     clock = ManualClock() if arguments.clock is not None else None
     cluster = stack.enter_context(Cluster(kubernetes=arguments.kubernetes, clock=clock))
+    cluster.webhooks.routes.update(routes)
     if clock is not None:
         service = ClockService(clock, arguments.clock)
         try:
@@ -252,6 +262,18 @@ def _repository(text: str) -> tuple[Path, str]:
     if not folder or not _NAME.fullmatch(name) or "/" not in name:
         raise UsageError(f"--hub {text!r}: write it as DIR=ORG/NAME")
     return Path(folder), name
+
+
+def _route(text: str) -> tuple[tuple[str, str], tuple[str, int]]:
+    """Split NS/SERVICE=HOST:PORT."""
+    service, _, target = text.partition("=")
+    namespace, _, name = service.partition("/")
+    try:
+        if namespace and name and "/" not in name:
+            return (namespace, name), address(target)
+    except ValueError:
+        pass
+    raise UsageError(f"--route {text}: write it as NS/SERVICE=HOST:PORT")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Self
 
 import yaml
 
+from emulator import picture
 from emulator.aggregation.front_proxy import FrontProxy
 from emulator.client import Client
 from emulator.clock import ManualClock, SystemClock
@@ -179,10 +180,13 @@ class Cluster:
             labels: put on the Node by the cluster's administrator, on top of kubelet's own.
 
         Raises:
-            ValueError: the name is taken, or makes socket paths that are too long.
+            ValueError: the name is taken, or makes socket paths that are too long. A node that was
+                removed has given its name free: what comes is another machine.
         """
-        if name in self._nodes:
-            raise ValueError(f"there is a node {name!r} already: choose another name")
+        if (before := self._nodes.get(name)) is not None:
+            if not before.removed:
+                raise ValueError(f"there is a node {name!r} already: choose another name")
+            before.unmount_all()
         self._node_count += 1
         facts = NodeFacts(
             name=name,
@@ -190,7 +194,7 @@ class Cluster:
             version=_full_version(self.kubernetes),
             allocatable={**ALLOCATABLE, **options.allocatable},
         )
-        folder = self.folder / name
+        folder = self.folder / (name if before is None else f"{name}.{self._node_count}")
         cache = folder / "cache"
         disk = Disk(folder, cache, total_bytes=options.disk_bytes, translate=self._translate)
         mounts: MountTable | KernelMounts
@@ -305,6 +309,11 @@ class Cluster:
         return self._plane.security.account_token(
             namespace, name, pod=pod, audiences=audiences, seconds=seconds
         )
+
+    def dump(self) -> str:
+        """Return what the cluster looks like now, for whoever has a failed test; no secrets."""
+        found = picture.lines(self.client, self.nodes, self._hubs, self.faults.rules())
+        return "\n".join(found) + "\n"
 
     def settle(self, patience_seconds: float = 30.0) -> bool:
         """Return when nothing is in flight and nothing changes any more.

@@ -103,6 +103,7 @@ class Node:
         self._runtime = Runtime()
         self._deadlines = Deadlines()
         self._kubelet: Kubelet | None = None
+        self.removed = False
         _check_length(self.kubelet_dir / "plugins_registry" / f"{DRIVER}-reg.sock")
         _check_length(self.csi_socket)
         self.cache_root.mkdir(parents=True)
@@ -128,7 +129,8 @@ class Node:
         return self._kubelet.configz() if self._kubelet is not None else None
 
     def start_kubelet(self) -> None:
-        """Start kubelet, unless it runs."""
+        """Start kubelet, unless it runs; a machine that was taken away is back with it."""
+        self.removed = False
         if self._kubelet is None:
             machine = Machine(
                 kubelet_dir=self.kubelet_dir,
@@ -173,6 +175,7 @@ class Node:
     def remove(self) -> None:
         """Take the machine away: kubelet ends and the Node object is deleted."""
         self.stop_kubelet()
+        self.removed = True
         administrator = Client(self._client.api)
         try:
             administrator.delete("v1", "Node", self.name)

@@ -10,7 +10,7 @@ def test_something(cluster):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -29,6 +29,16 @@ def pytest_configure(config: pytest.Config) -> None:
         "the `cluster` fixture is like"
     )
     config.addinivalue_line("markers", text)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Show what the cluster looks like below a test of it that has failed."""
+    report = yield
+    found = getattr(item, "funcargs", {}).get("cluster")
+    if report.when == "call" and report.failed and isinstance(found, Cluster):
+        report.sections.append(("the cluster", found.dump()))
+    return report
 
 
 @pytest.fixture

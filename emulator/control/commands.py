@@ -6,20 +6,17 @@ it, so this list and the Python API cannot drift apart.
 
 from __future__ import annotations
 
-import errno
 import inspect
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
 from typing import Any
 
-from emulator.clock import ManualClock
 from emulator.cluster import Cluster
+from emulator.control import actions
 from emulator.control.values import CommandError, convert
 from emulator.faults.effects import Conflict, Delay, Gone, Hangup, Refuse, Silence
 from emulator.hubs import broken_bodies, wrong_answers
-from emulator.node import Node
 
 _EFFECTS: Mapping[str, type] = {
     "api.refuse": Refuse,
@@ -33,7 +30,7 @@ _SELECTION = {
     "verb": "str", "resource": "str", "namespace": "str", "name": "str", "user": "str",
     "times": "int", "skip": "int",
 }  # fmt: skip
-_HUB_FAULTS: Mapping[str, type] = {
+_HUB_FAULTS: Mapping[str, Callable[..., Any]] = {
     "hub.status": wrong_answers.Status,
     "hub.html": wrong_answers.HtmlPage,
     "hub.redirect": wrong_answers.Redirect,
@@ -51,6 +48,8 @@ _HUB_FAULTS: Mapping[str, type] = {
     "hub.overrun": broken_bodies.Overrun,
     "hub.broken-chunks": broken_bodies.BrokenChunks,
     "hub.hangup": broken_bodies.Hangup,
+    "hub.expired-url": actions.expired_url,
+    "hub.masked-digests": actions.masked_digests,
 }
 _PLACES = {"at": "str", "path": "str", "method": "str", "times": "int", "skip": "int"}
 _SETTABLE = ("int", "float", "str", "bool", "bytes")
@@ -121,7 +120,7 @@ def _summary(documented: object) -> str:
     return (inspect.getdoc(documented) or "").partition("\n")[0].rstrip(".")
 
 
-def _parameters(kind: type) -> tuple[dict[str, str], frozenset[str]]:
+def _parameters(kind: Any) -> tuple[dict[str, str], frozenset[str]]:
     """Return what of a fault can be said as text, and what has to be."""
     if not hasattr(kind, "__dataclass_fields__"):
         return {}, frozenset()
@@ -145,12 +144,12 @@ def _effect(kind: type) -> _Command:
     return _Command({**own, **_SELECTION}, needed, _summary(kind), do)
 
 
-def _hub_fault(kind: type) -> _Command:
+def _hub_fault(kind: Callable[..., Any]) -> _Command:
     own, needed = _parameters(kind)
     places = {key: type_ for key, type_ in _PLACES.items() if key not in own}
 
     def do(cluster: Cluster, **given: Any) -> None:
-        for hub in _hubs(cluster):
+        for hub in actions.hubs(cluster):
             fault = kind(**{key: value for key, value in given.items() if key in own})
             hub.faults.add(fault, **{k: v for k, v in given.items() if k not in own})
 
@@ -165,139 +164,18 @@ def _call(do: Callable[..., object]) -> _Command:
     return _Command(types, needed, _summary(do), do)
 
 
-def _hubs(cluster: Cluster) -> list[Any]:
-    if not cluster.hubs:
-        raise LookupError("the cluster has no hub: start it with --hub DIR=ORG/NAME")
-    return list(cluster.hubs)
-
-
-def _node(cluster: Cluster, name: str) -> Node:
-    found = {node.name: node for node in cluster.nodes}
-    if name not in found:
-        raise LookupError(f"there is no node {name!r}; there are {', '.join(found) or 'none'}")
-    return found[name]
-
-
-def _number(error: str) -> int:
-    number = getattr(errno, error.upper(), None)
-    if not isinstance(number, int):
-        raise ValueError(f"{error!r} is no error name such as EIO or ENOSPC")
-    return number
-
-
-def clear(cluster: Cluster) -> None:
-    """Take every fault of requests, watches, Services, hubs and disks away."""
-    cluster.faults.clear()
-    for hub in cluster.hubs:
-        hub.faults.clear()
-    for node in cluster.nodes:
-        node.disk.heal()
-
-
-def release(cluster: Cluster) -> None:
-    """Let everything that is held up now go on."""
-    cluster.faults.release()
-    for hub in cluster.hubs:
-        hub.faults.release()
-
-
-def drop_watches(cluster: Cluster, resource: str = "*", reset: bool = False) -> None:  # noqa: FBT001, FBT002 - called by name
-    """End the open watches on a resource, with reset by breaking their connections."""
-    cluster.faults.drop_watches(resource, reset=reset)
-
-
-def silence_watches(cluster: Cluster, resource: str = "*") -> None:
-    """Let the open watches on a resource stay open and tell nothing more."""
-    cluster.faults.silence_watches(resource)
-
-
-def expire_token(cluster: Cluster, kubeconfig: str) -> None:
-    """Let the token in a kubeconfig of this cluster stop working."""
-    cluster.faults.expire_token(Path(kubeconfig))
-
-
-def rotate_token(cluster: Cluster, kubeconfig: str) -> None:
-    """Put a new token into a kubeconfig of this cluster."""
-    cluster.faults.rotate_token(Path(kubeconfig))
-
-
-def cut_service(cluster: Cluster, namespace: str, name: str) -> None:
-    """Let nothing listen behind a Service: its webhooks and APIServices are down."""
-    cluster.faults.cut_service(namespace, name)
-
-
-def mend_service(cluster: Cluster, namespace: str, name: str) -> None:
-    """Let the program behind a Service be reached again."""
-    cluster.faults.mend_service(namespace, name)
-
-
-def shorten_deadline(
-    cluster: Cluster, node: str, method: str, seconds: float, times: int = 1
-) -> None:
-    """Let kubelet give up the next calls of a CSI method early: mounts become uncertain."""
-    _node(cluster, node).shorten_deadline(method, seconds, times=times)
-
-
-def fill_disk(cluster: Cluster, node: str, percent: float) -> None:
-    """Fill a node's disk with other data."""
-    _node(cluster, node).disk.fill(percent)
-
-
-def fail_disk(cluster: Cluster, node: str, operation: str, error: str, times: int = 1) -> None:
-    """Let disk operations of a node fail: usage, sync_file, sync_directory; error such as EIO."""
-    _node(cluster, node).disk.fail(operation, _number(error), times=times)
-
-
-def fail_mount(cluster: Cluster, node: str, error: str) -> None:
-    """Let the next mount or unmount on a node fail with an error such as EIO."""
-    mounts: Any = _node(cluster, node).mounts
-    if not hasattr(mounts, "fail_next"):
-        raise ValueError("this cluster mounts with the kernel, which fails when it likes")
-    mounts.fail_next(_number(error))
-
-
-def open_relay(cluster: Cluster, name: str, target: str) -> str:
-    """Open a link to host:port that can be cut; the answer names the address to use instead."""
-    host, _, port = target.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError(f"target={target}: write it as host:port")
-    return ":".join(map(str, cluster.add_relay(name, (host, int(port))).address))
-
-
-def cut_relay(cluster: Cluster, name: str, after_bytes: int = 0) -> None:
-    """Break a link, now or after so many more bytes to its clients."""
-    cluster.relay(name).cut(after_bytes)
-
-
-def hold_relay(cluster: Cluster, name: str) -> None:
-    """Let nothing through a link, while connections stay open."""
-    cluster.relay(name).hold()
-
-
-def mend_relay(cluster: Cluster, name: str) -> None:
-    """Let everything through a link again."""
-    cluster.relay(name).mend()
-
-
-def advance(cluster: Cluster, seconds: float) -> None:
-    """Move the manual clock of the cluster."""
-    if not isinstance(cluster.clock, ManualClock):
-        raise ValueError("the cluster runs on the machine's clock: start it with --clock SOCKET")
-    cluster.clock.advance(seconds)
-
-
 def _on_node(method: str, text: str) -> _Command:
     return _Command(
         {"node": "str"},
         frozenset(("node",)),
         text,
-        lambda cluster, node: getattr(_node(cluster, node), method)(),
+        lambda cluster, node: getattr(actions.at(cluster, node), method)(),
     )
 
 
 def _on_hubs(method: str, text: str) -> _Command:
     def do(cluster: Cluster) -> None:
-        for hub in _hubs(cluster):
+        for hub in actions.hubs(cluster):
             getattr(hub, method)()
 
     return _Command({}, frozenset(), text, do)
@@ -313,31 +191,34 @@ _COMMANDS: Mapping[str, _Command] = {
     "api.start": _on_faults("start_api_server", "Serve the API again, at the same address"),
     "api.restart": _on_faults("restart_api_server", "Stop and start: every watch breaks"),
     "api.forget-history": _on_faults("forget_history", "410 for whoever is not up to date"),
-    "api.drop-watches": _call(drop_watches),
-    "api.silence-watches": _call(silence_watches),
-    "token.expire": _call(expire_token),
-    "token.rotate": _call(rotate_token),
-    "service.cut": _call(cut_service),
-    "service.mend": _call(mend_service),
+    "api.drop-watches": _call(actions.drop_watches),
+    "api.silence-watches": _call(actions.silence_watches),
+    "token.expire": _call(actions.expire_token),
+    "token.rotate": _call(actions.rotate_token),
+    "service.route": _call(actions.route_service),
+    "service.cut": _call(actions.cut_service),
+    "service.mend": _call(actions.mend_service),
+    "node.add": _call(actions.add_node),
     "node.stop-kubelet": _on_node("stop_kubelet", "End kubelet as a crash would: the node is lost"),
     "node.start-kubelet": _on_node("start_kubelet", "Start kubelet again"),
     "node.restart-kubelet": _on_node("restart_kubelet", "End kubelet and start it again"),
     "node.flicker": _on_node("flicker_drivers", "Let every driver leave CSINode for a moment"),
     "node.remove": _on_node("remove", "Take the machine away and delete its Node"),
-    "node.deadline": _call(shorten_deadline),
-    "node.fill-disk": _call(fill_disk),
-    "node.fail-disk": _call(fail_disk),
-    "node.fail-mount": _call(fail_mount),
+    "node.deadline": _call(actions.shorten_deadline),
+    "node.fill-disk": _call(actions.fill_disk),
+    "node.fail-disk": _call(actions.fail_disk),
+    "node.fail-mount": _call(actions.fail_mount),
     **{name: _hub_fault(kind) for name, kind in _HUB_FAULTS.items()},
     "hub.stop": _on_hubs("stop", "Refuse connections to the hub"),
     "hub.start": _on_hubs("start", "Let the hub listen again"),
     "hub.stop-content": _on_hubs("stop_content_host", "Refuse connections to the content host"),
     "hub.start-content": _on_hubs("start_content_host", "Let the content host listen again"),
-    "relay.open": _call(open_relay),
-    "relay.cut": _call(cut_relay),
-    "relay.hold": _call(hold_relay),
-    "relay.mend": _call(mend_relay),
-    "clock.advance": _call(advance),
-    "release": _call(release),
-    "clear": _call(clear),
+    "relay.open": _call(actions.open_relay),
+    "relay.cut": _call(actions.cut_relay),
+    "relay.hold": _call(actions.hold_relay),
+    "relay.mend": _call(actions.mend_relay),
+    "clock.advance": _call(actions.advance),
+    "show": _call(actions.show),
+    "release": _call(actions.release),
+    "clear": _call(actions.clear),
 }

@@ -115,7 +115,9 @@ class ClusterFaults:
         self._levers.routes[service] = deaf.getsockname()
 
     def mend_service(self, namespace: str, name: str) -> None:
-        """Let the program behind a Service be reached again."""
+        """Let the program behind a Service be reached again. Raises LookupError: it is not cut."""
+        if (namespace, name) not in self._cut:
+            raise LookupError(f"service {name} in {namespace} is not cut")
         route, deaf = self._cut.pop((namespace, name))
         deaf.close()
         self._levers.routes[namespace, name] = route

@@ -7,7 +7,8 @@ gone. Resource versions, which count writes, are left out.
     python -m tests.emulator.determinism [RUNS]
 
 runs the scenario so many times (300 unless told otherwise) and ends with status 1 at the first log
-that differs from the first one.
+that differs from the first one. The digest of the log tells whether runs of other processes, or on
+other machines, wrote the same.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ def main(runs: int) -> int:
         if number % 50 == 0:
             sys.stdout.write(f"{number} runs so far\n")
             sys.stdout.flush()
-    sys.stdout.write(f"{runs} runs wrote the same {len(first)} lines\n")
+    digest = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
+    sys.stdout.write(f"{runs} runs wrote the same {len(first)} lines, digest {digest}\n")
     return 0
 
 

@@ -16,6 +16,7 @@ import pytest
 from emulator import Cluster
 from emulator.clock import ManualClock
 from emulator.errors import ApiError
+from emulator.faults import Refuse
 from emulator.gpu import GPU_LABELS, GPU_RESOURCES
 from emulator.node import NodeOptions
 
@@ -168,6 +169,52 @@ def test_a_removed_node_is_gone() -> None:
         assert cluster.client.list("v1", "Node") == []
         with pytest.raises(ApiError, match="not found"):
             cluster.client.get("v1", "Node", "node-a")
+
+
+def test_a_removed_node_gives_its_name_free() -> None:
+    """Another machine may have the name: a new Node with a new uid, and nothing on its disk."""
+    with Cluster(clock=ManualClock()) as cluster:
+        first = cluster.add_node("node-a")
+        with pytest.raises(ValueError, match="already"):
+            cluster.add_node("node-a")
+        uid = cluster.client.get("v1", "Node", "node-a")["metadata"]["uid"]
+        (first.cache_root / "left").touch()
+        first.remove()
+        second = cluster.add_node("node-a")
+        assert cluster.nodes == (second,)
+        assert cluster.client.get("v1", "Node", "node-a")["metadata"]["uid"] != uid
+        assert list(second.cache_root.iterdir()) == []
+        assert second.address != first.address
+
+
+def test_a_picture_of_a_cluster() -> None:
+    """What a failing test wants to see is in it; tokens are not."""
+    with Cluster(clock=ManualClock()) as cluster:
+        cluster.add_node("node-a")
+        cluster.add_hub().add_repository("org/model", {"config.json": b"{}"})
+        kubeconfig = json.loads(cluster.kubeconfig().read_text("utf-8"))
+        cluster.faults.add(Refuse(503), verb="write", times=3)
+        pod = {"name": "lost", "namespace": "default"}
+        mount = {"name": "v", "mountPath": "/v"}
+        spec = {
+            "nodeName": "node-a",
+            "containers": [{"name": "c", "image": "i", "volumeMounts": [mount]}],
+            "volumes": [{"name": "v", "csi": {"driver": "absent.example.io"}}],
+        }
+        cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": spec})
+        cluster.settle()
+        picture = cluster.dump()
+    lines = picture.splitlines()
+    assert lines[0].startswith("2026-01-01T00:00:00Z, version ")
+    assert "1 nodes" in lines[0]
+    assert any(line.startswith("node node-a Ready 127.20.1.1, drivers none") for line in lines)
+    assert any(line.startswith("pod default/lost Pending on node-a: ") for line in lines)
+    assert any(
+        "FailedMount" in line and line.startswith("event default Pod/lost") for line in lines
+    )
+    assert "fault refuse verb=write times=3, 0 hits" in lines
+    assert any(line.startswith("hub http://127.0.0.1:") for line in lines)
+    assert kubeconfig["users"][0]["user"]["token"] not in picture
 
 
 def test_errors_of_disks_and_mounts_are_translated() -> None:

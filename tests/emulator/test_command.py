@@ -13,6 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.emulator.http_client import HttpClient
+from tests.emulator.webhook_rig import RecordedHook, recorded_hook
+
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+MAPS = "/api/v1/namespaces/default/configmaps"
+RULE = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "resources": ["configmaps"],
+    "operations": ["CREATE"],
+}
+
 
 @contextmanager
 def started(*arguments: str) -> Iterator[list[str]]:
@@ -54,6 +66,32 @@ def test_up_says_how_to_reach_it_and_goes_on_a_signal(model: Path) -> None:
     assert not kubeconfig.parent.exists()
 
 
+@pytest.fixture
+def hook() -> Iterator[RecordedHook]:
+    """Serve webhooks for Service hook."""
+    with recorded_hook("hook.default.svc") as opened:
+        yield opened
+
+
+def test_a_program_elsewhere_is_reached_by_a_route(hook: RecordedHook) -> None:
+    """A webhook whose Service has a route is called where the route leads."""
+    service = {"namespace": "default", "name": "hook", "path": "/deny-plain"}
+    webhook = {
+        "name": "hook.example.io",
+        "clientConfig": hook.config({"service": service}),
+        "rules": [RULE],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    configuration = {"metadata": {"name": "hook"}, "webhooks": [webhook]}
+    with started("up", "--route", f"default/hook={hook.address}") as lines:
+        client = HttpClient(Path(lines[0]))
+        assert client.send("POST", HOOKS, configuration)[0] == 201
+        status, answer = client.send("POST", MAPS, {"metadata": {"name": "m"}})
+    assert status == 400
+    assert "denied the request: plain denial message" in answer["message"]
+
+
 def test_hub_serve(model: Path) -> None:
     """A hub alone prints its endpoint first and serves the folder under a name of its own."""
     with started("hub", "serve", str(model)) as lines:
@@ -71,6 +109,8 @@ def test_hub_serve(model: Path) -> None:
         (["up", "--hub", "{tmp}/none=org/name"], "none"),
         (["up", "--chart", "{tmp}"], "has no Chart.yaml"),
         (["up", "--kubernetes", "one"], "choose one from 1.29 to 1.36"),
+        (["up", "--route", "team-a/hook"], "write it as NS/SERVICE=HOST:PORT"),
+        (["up", "--route", "hook=127.0.0.1:1"], "write it as NS/SERVICE=HOST:PORT"),
         (["hub", "serve", "{tmp}/none"], "none"),
     ],
 )

@@ -121,6 +121,80 @@ def test_node_and_clock_commands(cluster: Cluster) -> None:
     assert cluster.client.list("v1", "Node") == []
 
 
+WALK = """
+api.refuse code=503 reason=ServiceUnavailable message='not now' retry_after=1 verb=write times=1
+api.conflict verb=update resource=leases user=system:node:* skip=1
+api.delay seconds=2 namespace=default name=x
+api.hangup done=yes verb=create
+api.gone verb=watch
+api.silence resource=pods
+api.drop-watches resource=pods reset=true
+api.silence-watches
+api.forget-history
+api.restart
+api.stop
+api.start
+token.expire kubeconfig={kubeconfig}
+token.rotate kubeconfig={kubeconfig}
+service.route namespace=default name=hook target=127.0.0.1:1
+service.cut namespace=default name=hook
+service.mend namespace=default name=hook
+node.add name=node-b
+node.stop-kubelet node=node-b
+node.start-kubelet node=node-b
+node.restart-kubelet node=node-b
+node.flicker node=node-b
+node.deadline node=node-b method=NodePublishVolume seconds=1 times=2
+node.fill-disk node=node-b percent=50
+node.fail-disk node=node-b operation=sync_file error=EIO times=1
+node.fail-mount node=node-b error=EIO
+node.remove node=node-b
+hub.status code=429 retry_after='Wed, 21 Oct 2015 07:28:00 GMT' at=tree path=*.bin times=1 skip=1
+hub.html at=info
+hub.redirect location=/elsewhere status=307
+hub.delay seconds=3
+hub.ignore-range path=*.bin
+hub.wrong-range start_by=1
+hub.resize by=-1
+hub.gzip
+hub.unmeasured
+hub.next-link url=/next at=tree
+hub.flip offset=7 mask=1
+hub.reset offset=10
+hub.close offset=10
+hub.stall offset=10 seconds=1
+hub.overrun
+hub.broken-chunks offset=10
+hub.hangup
+hub.expired-url at=cdn
+hub.masked-digests at=tree
+hub.stop-content
+hub.start-content
+hub.stop
+hub.start
+relay.open name=peer target=127.0.0.1:1
+relay.hold name=peer
+relay.cut name=peer after_bytes=10
+relay.mend name=peer
+clock.advance seconds=1
+show
+release
+clear
+"""
+
+
+def test_every_command_can_be_given(cluster: Cluster) -> None:
+    """Each fault there is has a name and parameters that it takes; clear takes them all away."""
+    file = cluster.kubeconfig()
+    lines = WALK.replace("{kubeconfig}", str(file)).split("\n")[1:-1]
+    known = {line.split()[0].rstrip(":") for line in usage()}
+    assert known == {line.split()[0] for line in lines}
+    for line in lines:
+        assert run(cluster, line).startswith(f"done: {line}"), line
+    assert _download(cluster.hubs[0].url) == FILE["model.bin"]
+    assert HttpClient(file).send("GET", MAPS)[0] == 200
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -136,6 +210,8 @@ def test_node_and_clock_commands(cluster: Cluster) -> None:
         ("node.fail-mount node=node-a error=EWHAT", "'EWHAT' is no error name"),
         ("node.fail-disk node=node-a operation=read error=EIO", "cannot fail 'read'"),
         ("service.cut namespace=a name=b", "no route stands for service b in a"),
+        ("service.mend namespace=a name=b", "service b in a is not cut"),
+        ("service.route namespace=a name=b target=here", "here: write it as host:port"),
         ("api.refuse message='open", "No closing quotation"),
     ],
 )

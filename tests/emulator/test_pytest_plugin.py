@@ -22,6 +22,9 @@ def test_a_mark_says_what_it_is_like(cluster):
     }
     assert versions == {"v1.29.0"} and len(cluster.nodes) == 2
 
+def test_that_fails(cluster):
+    assert cluster.nodes == (), "on purpose"
+
 @pytest.mark.emulated(flavour="sweet")
 def test_a_mark_that_means_nothing_is_refused(cluster):
     pass
@@ -41,5 +44,6 @@ def test_the_fixture_in_somebody_elses_project(tmp_path: Path) -> None:
         cwd=tmp_path,
         timeout=120,
     )
-    assert "2 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 2 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "node node-1 Ready" in done.stdout  # what the cluster of the failed test looks like
     assert "emulated takes kubernetes, manual_clock, nodes, seed" in done.stdout
