@@ -44,9 +44,10 @@ class Route:
 
 def parse(method: str, path: str, query: str) -> Route:
     """Parse a request line as the API server does."""
-    parameters = {
-        name: tuple(values) for name, values in parse_qs(query, keep_blank_values=True).items()
-    }
+    parameters: dict[str, tuple[str, ...]] = {}
+    if query:
+        found = parse_qs(query, keep_blank_values=True)
+        parameters = {name: tuple(values) for name, values in found.items()}
     verb = _VERBS.get(method, "")
     parts = [unquote(part) for part in path.strip("/").split("/") if part]
     outside = Route(method.lower(), "/" + "/".join(parts) if parts else "/", parameters)

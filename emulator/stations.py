@@ -111,7 +111,7 @@ class Stations:
         return Attributes(
             caller=write.caller,
             operation=write.operation,
-            target=replace(write.target, name=name),
+            target=write.target if write.target.name == name else replace(write.target, name=name),
             object=write.shown(object_) if write.shown and object_ else object_,
             old_object=write.shown(old) if write.shown and old else old,
             options=write.options.to_wire(kind),

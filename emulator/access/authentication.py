@@ -85,7 +85,9 @@ class RequestAuthenticator:
                 allowed, 500 for impersonation headers that name no user.
         """
         agent = request.headers.get("User-Agent") or ""
-        caller = replace(self._sender(request), user_agent=agent)
+        caller = self._sender(request)
+        if caller.user_agent != agent:
+            caller = replace(caller, user_agent=agent)
         return self._impersonated(caller, request)
 
     def _sender(self, request: Request) -> Caller:

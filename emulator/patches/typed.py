@@ -91,6 +91,13 @@ def compare(before: Any, after: Any, shape: Shape) -> Comparison:
 def _compare(before: Any, after: Any, shape: Shape, path: Path, result: Comparison) -> None:
     if before == after:
         return  # most of an object is as it was: this is what makes small changes cheap
+    if isinstance(before, dict) and isinstance(after, dict):
+        places = _differing(before, after, shape)
+        for name, inner in places.items():
+            inside = (*path, fields.member(name))
+            _compare(before.get(name, ABSENT), after.get(name, ABSENT), inner, inside, result)
+        if places:
+            return
     old = _parts(before, shape) if before is not ABSENT else {}
     new = _parts(after, shape) if after is not ABSENT else {}
     # A container against null, or two empty ones, is compared as one value: so is whatever has no
@@ -109,6 +116,19 @@ def _compare(before: Any, after: Any, shape: Shape, path: Path, result: Comparis
         place = below or new_below
         if place is not None:
             _compare(old_content, new_content, place, (*path, element), result)
+
+
+def _differing(before: Json, after: Json, shape: Shape) -> dict[str, Shape]:
+    """Return the members of two maps that differ, and their shapes; none unless both are maps."""
+    if shape.form(before) != MAP or shape.form(after) != MAP:
+        return {}
+    names = [
+        name
+        for name in before.keys() | after.keys()
+        if before.get(name, ABSENT) != after.get(name, ABSENT)
+    ]
+    places = ((name, shape.member(name)) for name in names)
+    return {name: place for name, place in places if place is not None}
 
 
 def _plain(value: Any, parts: Parts | None) -> bool:
