@@ -13,9 +13,11 @@ reader, a gRPC server, a download) are judged from outside (`stillness`).
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
+from collections.abc import MutableSequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,11 +52,17 @@ class _Waiter:
 class Guest(Protocol):
     """Another process on a manual clock; `clock_service` has it."""
 
-    def rest(self) -> tuple[float | None, int]:
-        """Return, when that process is at rest, its next deadline and how often it has waited."""
+    def stirs(self) -> bool:
+        """Say whether it has run since it was asked last, or runs now, or wants to."""
 
-    def move(self, elapsed: float) -> None:
-        """Move that process's time, and return when it has come to rest."""
+    def next_deadline(self) -> float:
+        """Return the next moment that a thread of that process waits for; infinity for none."""
+
+    def show(self, elapsed: float) -> None:
+        """Let it read this time from now on."""
+
+    def wake(self) -> None:
+        """Wake those of its threads whose time has come, and return when they have run."""
 
 
 class ManualClock:
@@ -73,14 +81,13 @@ class ManualClock:
                 hold a transfer up on purpose.
         """
         self._epoch = start
-        self._elapsed = 0.0
+        self._face: MutableSequence[float] | memoryview[float] = [0.0, math.inf]
+        """The time, and the next moment that anybody waits for."""
         self._patience_seconds = patience_seconds
         self._lock = threading.Lock()
         self._advancing = threading.Lock()
         self._waiters: list[_Waiter] = []  # in the order in which they began to wait
-        self._waits = 0
         self.guests: list[Guest] = []
-        self._guests_next: float | None = None
 
     def now(self) -> float:
         """Return seconds since the epoch, UTC."""
@@ -88,22 +95,22 @@ class ManualClock:
 
     def monotonic(self) -> float:
         """Return the seconds that this clock has been moved by."""
-        with self._lock:
-            return self._elapsed
+        return self._face[0]
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> None:
         """Wait on a held condition until notified or `seconds` were advanced; may return early."""
         if seconds is not None and seconds <= 0:
             return
         with self._lock:
-            waiter = _Waiter(condition, None if seconds is None else self._elapsed + seconds)
+            waiter = _Waiter(condition, None if seconds is None else self._face[0] + seconds)
             self._waiters.append(waiter)
-            self._waits += 1
+            self._show_next()
         try:
             condition.wait()
         finally:
             with self._lock:
                 self._waiters.remove(waiter)
+                self._show_next()
 
     def advance(self, seconds: float) -> None:
         """Move time forward, stopping at every deadline on the way, and return when all has come to
@@ -122,64 +129,49 @@ class ManualClock:
             self._advance_to(self.monotonic() + seconds)
 
     def _advance_to(self, target: float) -> None:
-        while (due := self._step(target)) is not None:
-            for waiter in due:
-                self._wake(waiter)
-            self._move_guests()
-        with self._lock:
-            self._elapsed = target
-        self._move_guests()
+        while (moment := self._next_up_to(target)) is not None:
+            self._show(max(self.monotonic(), moment))
+            for guest in [g for g in self.guests if g.next_deadline() <= moment]:
+                guest.wake()
+                self.rest()
+            self._wake_due()
+        self._show(target)
 
-    def _move_guests(self) -> None:
+    def _wake_due(self) -> None:
+        """Wake the threads of this process whose time has come, one after the other."""
+        with self._lock:
+            now = self._face[0]
+            due = [w for w in self._waiters if w.deadline is not None and w.deadline <= now]
+        for waiter in due:
+            self._wake(waiter)
+
+    def _next_up_to(self, target: float) -> float | None:
+        """Return the next moment that anybody waits for, None when it lies behind the target."""
         guests = list(self.guests)
-        for guest in guests:
-            guest.move(self.monotonic())
-        if guests:
-            self.rest()
+        moment = min([self._face[1], *(guest.next_deadline() for guest in guests)])
+        return moment if moment <= target else None
+
+    def _show(self, elapsed: float) -> None:
+        self._face[0] = elapsed
+        for guest in list(self.guests):
+            guest.show(elapsed)
+
+    def _show_next(self) -> None:
+        """Say what the earliest deadline is, with the lock held."""
+        deadlines = (w.deadline for w in self._waiters if w.deadline is not None)
+        self._face[1] = min(deadlines, default=math.inf)
 
     def rest(self) -> None:
         """Return when every thread on this clock waits again and the rest of the process is still.
 
-        With guests, when that holds for all processes: when one round of looking at them has found
-        that nobody has waited anew since the round before. Gives up after the clock's patience, so
-        that a thread held up elsewhere cannot stop time for good.
+        With guests, when that holds for all processes at one and the same moment. Gives up after
+        the clock's patience, so that a thread held up elsewhere cannot stop time for good.
         """
-        give_up = time.monotonic() + self._patience_seconds
-        seen: list[int] = []
-        while True:
-            wait_for_rest(self._stirring, patience_seconds=self._patience_seconds)
-            if not self.guests:
-                self._guests_next = None
-                return
-            found = [guest.rest() for guest in list(self.guests)]
-            waits = [self._waits, *(count for _, count in found)]
-            if waits == seen or time.monotonic() > give_up:
-                deadlines = [deadline for deadline, _ in found if deadline is not None]
-                self._guests_next = min(deadlines, default=None)
-                return
-            seen = waits
+        wait_for_rest(self._anybody_stirs, patience_seconds=self._patience_seconds)
 
-    def next_deadline(self) -> float | None:
-        """Return the next moment that a thread of this process waits for."""
-        with self._lock:
-            return min((w.deadline for w in self._waiters if w.deadline is not None), default=None)
-
-    @property
-    def waits(self) -> int:
-        """Return how often threads of this process have begun to wait."""
-        return self._waits
-
-    def _step(self, target: float) -> list[_Waiter] | None:
-        """Move to the next deadline up to `target` and return who waits for it; None: no more."""
-        with self._lock:
-            deadlines = [w.deadline for w in self._waiters if w.deadline is not None]
-            if self._guests_next is not None:
-                deadlines.append(self._guests_next)
-            next_deadline = min(deadlines, default=target + 1)
-            if next_deadline > target:
-                return None
-            self._elapsed = max(self._elapsed, next_deadline)
-            return [w for w in self._waiters if w.deadline == next_deadline]
+    def _anybody_stirs(self) -> bool:
+        # All are asked, each time: what one hands to another between two looks shows in the first.
+        return any([self._stirring(), *(guest.stirs() for guest in list(self.guests))])
 
     def _wake(self, waiter: _Waiter) -> None:
         with waiter.condition:

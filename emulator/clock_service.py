@@ -3,23 +3,29 @@
     service = ClockService(clock, path).start()          # where the cluster is
     clock = RemoteClock(path)                            # in a plugin's process, say
 
-A follower keeps time of its own, which only the server moves: to the next moment that anybody,
-in any of the processes, waits for. The server goes on when all of them have come to rest, so what
-holds for the threads of one process holds for those of several. Either side may ask to advance.
+A follower reads the time of the server, and the server goes to the next moment that anybody, in any
+of the processes, waits for. It goes on when all of them have come to rest at once, so what holds
+for the threads of one process holds for those of several. Either side may ask to advance.
+
+On the socket go JSON values, one a line; docs/conformance.md says which.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import mmap
+import os
 import socket
+import struct
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from emulator.clock import ManualClock
-
-_ANSWER_SECONDS = 30.0
+from emulator.stillness import runnable
 
 
 class _Line:
@@ -38,6 +44,15 @@ class _Line:
         line = self._file.readline()
         return json.loads(line) if line else None
 
+    def peer(self) -> int:
+        """Return the process at the other end, 0 where the kernel does not tell."""
+        if not hasattr(socket, "SO_PEERCRED"):
+            return 0
+        size = struct.calcsize("3i")
+        told = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        pid: int = struct.unpack("3i", told)[0]
+        return pid
+
     def hang_up(self) -> None:
         """Make the other thread's `receive` end."""
         with suppress(OSError):
@@ -49,34 +64,76 @@ class _Line:
         self._socket.close()
 
 
-class _Follower:
-    """One follower, as the server's clock sees it."""
+class _Face:
+    """Two numbers in a file that the server and one follower map, as doubles of the machine.
 
-    def __init__(self, line: _Line) -> None:
+    The first is the time, which the server writes. The second is the next moment that a thread of
+    the follower waits for, infinity for none, which the follower writes before that thread waits.
+    So a follower never reads an old time, and a server that finds it at rest no old deadline.
+    """
+
+    _DOUBLES: Final = struct.Struct("=dd")
+
+    def __init__(self, file: Path) -> None:
+        """Map a file that `make` made. Raises OSError."""
+        with file.open("r+b") as opened:
+            memory = mmap.mmap(opened.fileno(), self._DOUBLES.size)
+        self.numbers: memoryview[float] = memoryview(memory).cast("d")
+
+    @classmethod
+    def make(cls, file: Path, elapsed: float) -> Self:
+        """Make one at a time, in a file that is not there yet. Raises OSError."""
+        file.touch(mode=0o600)
+        file.write_bytes(cls._DOUBLES.pack(elapsed, math.inf))
+        return cls(file)
+
+
+class _Follower:
+    """One follower, as the server's clock sees it.
+
+    Whether it is at rest is seen from outside, as for the threads of one's own process: it has
+    burnt no CPU time and none of its threads is runnable. Where the kernel shows neither, it is
+    believed to be.
+    """
+
+    def __init__(self, line: _Line, pid: int, face: _Face) -> None:
         self._line = line
+        self._face = face
+        self._tasks = f"/proc/{pid}/task"
+        # Linux' name for the CPU time of all threads of a process: clock_getcpuclockid(3).
+        self._cpu_clock = None if pid in {0, os.getpid()} else (~pid << 3) | 2
+        self._burnt = 0
         self.gone = threading.Event()
 
-    def rest(self) -> tuple[float | None, int]:
-        """Return its next deadline and how often it has waited, once it is at rest."""
-        answer = self._ask({"rest": True})
-        return (answer["next"], answer["waits"]) if answer else (None, 0)
-
-    def move(self, elapsed: float) -> None:
-        """Move its time."""
-        self._ask({"move": elapsed})
-
-    def _ask(self, question: Any) -> Any:
-        """Return its answer; None when it has gone, which ends it as a guest."""
-        if self.gone.is_set():
-            return None
+    def stirs(self) -> bool:
+        """Say whether it has run since it was asked last, or runs now, or wants to."""
+        if self._cpu_clock is None or self.gone.is_set():
+            return False
         try:
-            self._line.send(question)
+            burnt = time.clock_gettime_ns(self._cpu_clock)
+        except OSError:
+            self.gone.set()
+            return False
+        before, self._burnt = self._burnt, burnt
+        return before != burnt or runnable(self._tasks)
+
+    def next_deadline(self) -> float:
+        """Return the next moment that one of its threads waits for."""
+        return math.inf if self.gone.is_set() else float(self._face.numbers[1])
+
+    def show(self, elapsed: float) -> None:
+        """Let it read this time from now on."""
+        self._face.numbers[0] = elapsed
+
+    def wake(self) -> None:
+        """Have it wake those of its threads whose time has come, and return when they have run."""
+        try:
+            self._line.send({"wake": self._face.numbers[0]})
             answer = self._line.receive()
         except OSError:
             answer = None
         if answer is None:
             self.gone.set()
-        return answer
 
 
 class ClockService:
@@ -88,6 +145,7 @@ class ClockService:
         self._lock = threading.Lock()
         self._lines: dict[_Line, threading.Thread] = {}
         self._followers: list[_Follower] = []
+        self._served = 0
         self._acceptor: threading.Thread | None = None
         self._stopped = False
 
@@ -160,17 +218,21 @@ class ClockService:
     def _follow(self, line: _Line) -> None:
         """Make a process a guest of the clock until it goes."""
         now, elapsed = self._clock.now(), self._clock.monotonic()
-        line.send({"epoch": now - elapsed, "elapsed": elapsed})
-        follower = _Follower(line)
+        with self._lock:
+            self._served += 1
+            file = self._path.with_name(f"{self._path.name}.{self._served}")
+        follower = _Follower(line, line.peer(), _Face.make(file, elapsed))
+        with self._lock:
+            self._followers.append(follower)
+            if self._stopped:
+                follower.gone.set()
         self._clock.guests.append(follower)
         try:
-            with self._lock:
-                self._followers.append(follower)
-                if self._stopped:
-                    follower.gone.set()
+            line.send({"epoch": now - elapsed, "face": str(file)})
             follower.gone.wait()
         finally:
             self._clock.guests.remove(follower)
+            file.unlink()
             with self._lock:
                 self._followers.remove(follower)
 
@@ -195,7 +257,7 @@ class RemoteClock(ManualClock):
         self._line.send({"role": "follower"})
         hello = self._line.receive()
         super().__init__(hello["epoch"])
-        self._elapsed = hello["elapsed"]
+        self._face = _Face(Path(hello["face"])).numbers
         self._thread = threading.Thread(target=self._follow, name="clock-follower", daemon=True)
         self._thread.start()
 
@@ -222,11 +284,9 @@ class RemoteClock(ManualClock):
 
     def _follow(self) -> None:
         try:
-            while (asked := self._line.receive()) is not None:
-                if "move" in asked:
-                    self._advance_to(asked["move"])
-                self.rest()
-                self._line.send({"next": self.next_deadline(), "waits": self.waits})
+            while self._line.receive() is not None:
+                self._wake_due()
+                self._line.send({"woken": self.monotonic()})
         except OSError:
             return
 

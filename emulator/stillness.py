@@ -66,7 +66,7 @@ def _at_rest(busy: Callable[[], bool], burnt: float) -> bool:
     return (
         not busy()
         and _burnt_by_others() - burnt < _NOISE_SECONDS
-        and not _another_thread_is_runnable()
+        and not runnable(_TASKS, but=threading.get_native_id())
         and not busy()
         and _burnt_by_others() - burnt < _NOISE_SECONDS
     )
@@ -77,12 +77,14 @@ def _burnt_by_others() -> float:
     return time.process_time() - time.thread_time()
 
 
-def _another_thread_is_runnable() -> bool:
-    """Look for a runnable thread besides the caller's; without /proc, believe there is none."""
-    own = str(threading.get_native_id())
+def runnable(tasks: str, *, but: int = 0) -> bool:
+    """Look in a process's folder of threads for one that runs or wants to, and has another number.
+
+    Without /proc, believe there is none.
+    """
     try:
-        with os.scandir(_TASKS) as tasks:
-            others = [task.path for task in tasks if task.name != own]
+        with os.scandir(tasks) as found:
+            others = [task.path for task in found if task.name != str(but)]
     except OSError:
         return False
     return any(_state(task) in _RUNNABLE for task in others)

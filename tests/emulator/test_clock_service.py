@@ -72,6 +72,50 @@ def test_a_follower_meets_its_deadlines_exactly(served: tuple[ManualClock, Path]
     assert clock.monotonic() == 12.2
 
 
+HEARER = """
+import sys, threading
+from pathlib import Path
+from emulator.clock_service import RemoteClock
+
+clock, condition = RemoteClock(Path(sys.argv[1])), threading.Condition()
+print("ready", flush=True)
+sys.stdin.readline()
+sum(range(3_000_000))
+due = clock.monotonic() + 1
+with condition:
+    while (left := due - clock.monotonic()) > 0:
+        clock.wait(condition, left)
+print(clock.monotonic(), flush=True)
+clock.close()
+"""
+
+
+def test_time_waits_for_what_one_process_hands_to_another(served: tuple[ManualClock, Path]) -> None:
+    """A process that nobody waits for on the clock works at the time at which it was spoken to."""
+    clock, path = served
+    condition = threading.Condition()
+    command = [sys.executable, "-c", HEARER, str(path)]
+    with subprocess.Popen(  # noqa: S603 - ours
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        hearer = process.stdin
+
+        def speak() -> None:
+            with condition:
+                while (left := 1.5 - clock.monotonic()) > 0:
+                    clock.wait(condition, left)
+            hearer.write("now\n")
+
+        assert process.stdout.readline() == "ready\n"
+        thread = threading.Thread(target=speak)
+        thread.start()
+        clock.advance(100)
+        assert process.stdout.readline() == "2.5\n"
+        thread.join()
+
+
 def test_a_follower_may_move_the_time_of_all(served: tuple[ManualClock, Path]) -> None:
     """Time is the same on both sides before and after either moves it."""
     clock, path = served
