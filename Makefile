@@ -44,7 +44,7 @@ spec: $(READY) ## the executable specification against our own package, with its
 	$(PYTEST) spec_tests -n $(WORKERS) --dist loadfile --idle-rights conformance/idle-rights.toml
 
 conformance: $(READY) ## the specification against the programs of a manifest (MANIFEST=, PYTEST_ARGS=); needs root
-	$(PYTEST) spec_tests --target processes --manifest $(MANIFEST) $(PYTEST_ARGS)
+	$(PYTEST) spec_tests -n $(WORKERS) --dist loadfile --target processes --manifest $(MANIFEST) $(PYTEST_ARGS)
 
 mutants: $(READY) ## prove the specification: each broken version of ours is caught by the rule it breaks
 	$(BIN)/python -m tests.mutants

@@ -14,6 +14,7 @@ from gpustack_delivery.adapters.host import KernelDisk, KernelMounts, SystemCloc
 from gpustack_delivery.adapters.kube import connect
 from gpustack_delivery.node.peers.options import AUTHENTICATIONS, TOKEN_FILE, PeerOptions
 from gpustack_delivery.node.plugin import Plugin, PluginOptions, World
+from gpustack_delivery.ports import Clock
 from gpustack_delivery.terminal import whole_number
 from gpustack_delivery.vocabulary.resources import DRIVER_NAME
 
@@ -75,8 +76,8 @@ def _add_peer_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the plugin until it is told to stop."""
+def run(args: argparse.Namespace, clock: Clock | None = None) -> int:
+    """Run the plugin until it is told to stop, on the machine's clock unless another is given."""
     options = options_of(args)
     logging.basicConfig(
         level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stopping.set())
     kube = connect(args.kubeconfig)
-    world = World(SystemClock(), kube, KernelMounts(), KernelDisk())
+    world = World(clock or SystemClock(), kube, KernelMounts(), KernelDisk())
     try:
         plugin = Plugin(options, world)
         plugin.start()

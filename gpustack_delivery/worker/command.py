@@ -13,6 +13,7 @@ from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.kube import SERVICE_ACCOUNT, connect
 from gpustack_delivery.adapters.plugin_port import PluginPort
 from gpustack_delivery.errors import ConfigurationFault
+from gpustack_delivery.ports import Clock
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.terminal import whole_number
 from gpustack_delivery.worker.certificates import Directory, ServingCertificate
@@ -106,8 +107,8 @@ def _add_serving_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the worker until it is told to stop."""
+def run(args: argparse.Namespace, clock: Clock | None = None) -> int:
+    """Run the worker until it is told to stop, on the machine's clock unless another is given."""
     options = _options(args)
     logging.basicConfig(
         level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -116,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stopping.set())
     kube = connect(args.kubeconfig)
-    clock = SystemClock()
+    clock = clock or SystemClock()
     public = Aggregated(kube, PluginPort(clock))
     worker = Worker(options, clock, kube, public=public)
     try:

@@ -18,15 +18,27 @@ from typing import Any, Final
 
 WORKER: Final = "worker"
 MODEL_MANAGER: Final = "model-manager"
+CLOCK: Final = "clock"
+"""The feature of an implementation whose programs live by the clock that the suite serves."""
 
 PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
     WORKER: frozenset(
-        {"kubeconfig", "namespace", "webhook_port", "api_port", "worker_url", "certificate_dir"}
+        {
+            "kubeconfig",
+            "namespace",
+            "clock_socket",
+            "token_file",
+            "webhook_port",
+            "api_port",
+            "worker_url",
+            "certificate_dir",
+        }
     ),
     MODEL_MANAGER: frozenset(
         {
             "kubeconfig",
             "namespace",
+            "clock_socket",
             "node",
             "pod_address",
             "kubelet_dir",
@@ -42,7 +54,7 @@ PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
 """What is filled in between braces in the words of each command."""
 
 FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
-    "clock": (),
+    CLOCK: (),
     "peer-sync": ("PS-", "NS-DL-05"),
     "modelscope": ("AR-MS-",),
     "expected-digest": ("AR-ANC-",),
@@ -144,6 +156,7 @@ def _manifest(folder: Path, table: Mapping[str, Any]) -> Manifest:
     for program, words in commands.items():
         _check_placeholders(program, words)
     features = _words(table, "features", may_be_empty=True)
+    _check_clock(commands, declared=CLOCK in features)
     if strange := sorted(set(features) - FEATURES.keys()):
         raise ManifestError(f"unknown feature {strange[0]!r}: known are {sorted(FEATURES)}")
     environment = table.get("environment", {})
@@ -171,6 +184,16 @@ def _manifest(folder: Path, table: Mapping[str, Any]) -> Manifest:
         environment=environment,
         expected_failures=folder / expected if expected else None,
     )
+
+
+def _check_clock(commands: Mapping[str, tuple[str, ...]], *, declared: bool) -> None:
+    """Refuse a program that would live by another clock than the rest of its world."""
+    for program, words in commands.items():
+        told = any("{clock_socket}" in word for word in words)
+        if declared and not told:
+            raise ManifestError(f"{program}: the feature 'clock' needs {{clock_socket}} in it")
+        if told and not declared:
+            raise ManifestError(f"{program}: {{clock_socket}} needs the feature 'clock'")
 
 
 def _text(table: Mapping[str, Any], key: str, *, required: bool = True) -> str:

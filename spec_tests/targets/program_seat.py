@@ -15,15 +15,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import yaml
+
+from emulator.clock import ManualClock
 from emulator.cluster import Cluster
 from emulator.contracts import DeleteOptions
 from emulator.errors import ApiError
 from gpustack_delivery.httpd.certificates import Authority
 from spec_tests import oracle
-from spec_tests.targets import Unsupported
 from spec_tests.targets.disks import Tmpfs, WatchedMounts
 from spec_tests.targets.manifest import MODEL_MANAGER, WORKER, Manifest
 from spec_tests.targets.objects import pod_template, read, services, without_worker
+from spec_tests.targets.pace import RealTime
 from spec_tests.targets.programs import Program, ProgramLogs, spent
 from spec_tests.targets.registration import Registration, driver_name
 from spec_tests.targets.settings import point_at_hub
@@ -35,9 +38,6 @@ PEER_AUDIENCE: Final = "gpustack-model-peer"
 
 START_SECONDS: Final = 60.0
 """How long a program may take until it answers."""
-
-_STEPS: Final = 6
-"""How many of the longest steps a test may take in all."""
 
 _LOOKS: Final = 100
 _LOOK_SECONDS: Final = 0.03
@@ -77,8 +77,6 @@ class ProgramSeat:
         self.plugin_user = _user(manifest.accounts.get(MODEL_MANAGER))
         self._manifest = manifest
         self._shape = shape
-        self._waited = 0.0
-        self._real_seconds = real_seconds
         self._folder = cluster.folder / "programs"
         self._folder.mkdir()
         self.log: Log = ProgramLogs(self._folder)
@@ -88,6 +86,9 @@ class ProgramSeat:
         self._api_port = _free_port() if in_use else self._webhook_port
         self._objects: list[dict[str, Any]] = []
         self._started: list[Program] = []
+        self.clock_socket = self._folder / "clock"
+        moved = isinstance(cluster.clock, ManualClock)
+        self._pace: Any = cluster.clock if moved else RealTime(real_seconds)
         self._disks: list[Tmpfs] = []
 
     def install(self, *, worker: bool) -> None:
@@ -120,12 +121,15 @@ class ProgramSeat:
     def start_worker(self, seeds: Mapping[str, str]) -> None:
         """Start the worker, and return when it listens and every webhook knows whom to trust."""
         point_at_hub(self.cluster, self.hub.url)
+        kubeconfig = self.cluster.kubeconfig(self.worker_user)
         worker = self._start(
             WORKER,
             WORKER,
             {
-                "kubeconfig": str(self.cluster.kubeconfig(self.worker_user)),
+                "kubeconfig": str(kubeconfig),
                 "namespace": oracle.OPERATOR_NAMESPACE,
+                "clock_socket": str(self.clock_socket),
+                "token_file": str(self._token_of(kubeconfig)),
                 "webhook_port": str(self._webhook_port),
                 "api_port": str(self._api_port),
                 "worker_url": self._worker_url,
@@ -163,6 +167,7 @@ class ProgramSeat:
             {
                 "kubeconfig": str(self.cluster.kubeconfig(self.plugin_user, pod=bound)),
                 "namespace": oracle.OPERATOR_NAMESPACE,
+                "clock_socket": str(self.clock_socket),
                 "node": node.name,
                 "pod_address": address,
                 "kubelet_dir": str(node.kubelet_dir),
@@ -188,21 +193,12 @@ class ProgramSeat:
         plugin.kill()
 
     def advance(self, seconds: float) -> None:
-        """Let real time pass, and come to rest.
+        """Let time pass, and come to rest.
 
         Raises:
-            Unsupported: it is too long, or all the steps together are.
+            Unsupported: it is real, and this is too much of it.
         """
-        if seconds > self._real_seconds:
-            raise Unsupported(
-                f"{seconds:g} s at once: the implementation follows no clock but the real one, and "
-                f"--real-seconds is {self._real_seconds:g}"
-            )
-        # Steps of a second are a wait for something, which ends as a failure when it does not come.
-        self._waited += seconds if seconds > 1 else 0
-        if self._waited > _STEPS * self._real_seconds:
-            raise Unsupported(f"more than {_STEPS * self._real_seconds:g} s of real time in all")
-        pause(seconds)
+        self._pace.advance(seconds)
         for _ in range(_LOOKS):
             version = self.cluster.api.store.version
             before = [program.cpu_nanoseconds() for program in self._started]
@@ -253,6 +249,14 @@ class ProgramSeat:
             for hook in found.get("webhooks") or ()
         ]
         return all(hook.get("caBundle") for hook in hooks)
+
+    def _token_of(self, kubeconfig: Path) -> Path:
+        """Write the token of a kubeconfig to a file, as kubelet projects it into the Pod."""
+        (user, *_) = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))["users"]
+        file = self._folder / "token"
+        file.touch(mode=0o600)
+        file.write_text(user["user"]["token"], encoding="ascii")
+        return file
 
     def _peer_token(self, node: Any, account: str, pod: str) -> Path:
         """Write what kubelet would project into the Pod; nobody renews it, so it lives long."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from emulator.stillness import runnable
 from spec_tests.targets import Ended
 
 STOP_SECONDS: Final = 30.0
@@ -88,18 +89,19 @@ class Program:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
+    def runs(self) -> bool:
+        """Say whether one of its threads runs or wants to."""
+        return runnable(f"/proc/{self._process.pid}/task")
+
     def cpu_nanoseconds(self) -> int | None:
         """Return the CPU time of its threads so far; None while one of them runs or wants to."""
         total = 0
         for task in Path(f"/proc/{self._process.pid}/task").glob("*"):
             try:
-                state = (task / "stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
                 total += int((task / "schedstat").read_text("ascii").split()[0])
             except (OSError, IndexError):
                 continue  # the thread has ended meanwhile
-            if state in {"R", "D"}:
-                return None
-        return total
+        return None if self.runs() else total
 
     def _last_words(self) -> str:
         lines = self.log.read_text("utf-8", "replace").splitlines()

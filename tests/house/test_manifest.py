@@ -84,6 +84,8 @@ def test_objects_that_are_not_there_are_refused(tmp_path: Path) -> None:
         (LEAST + 'wroker = ["x"]\n', "unknown key 'wroker'"),
         (LEAST + 'worker = ["x", "{node}"]\n', r"worker: nothing fills \{node\}"),
         (LEAST + 'features = ["magic"]\n', "unknown feature 'magic'"),
+        (LEAST + 'features = ["clock"]\n', r"'clock' needs \{clock_socket\}"),
+        (LEAST.replace("{node}", "{clock_socket}"), r"\{clock_socket\} needs the feature 'clock'"),
         (LEAST + "environment = {A = 1}\n", "environment must be a table of texts"),
         (LEAST.replace('"other"', '""'), "name must be a text"),
         ('name = "x"\nversion = "1"\n', "give the command 'worker'"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("gpustack_delivery", "emulator", "spec_tests", "tests")
+PACKAGES: Final = ("gpustack_delivery", "emulator", "spec_tests", "conformance", "tests")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 from collections.abc import Iterator
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from gpustack_delivery.__main__ import main
+from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.worker import command
 from gpustack_delivery.worker.options import WorkerOptions
+from tests.unit.fakes import ManualClock
 
 REQUIRED = ["worker", "--namespace", "ns", "--model-manager-service-account", "plugin"]
 
@@ -33,7 +36,7 @@ class FakeWorker:
     made: list[FakeWorker]
 
     def __init__(self, options: WorkerOptions, clock: object, kube: object, public: object) -> None:
-        self.options, self.log = options, ["made"]
+        self.options, self.clock, self.log = options, clock, ["made"]
         self.made.append(self)
 
     def start(self) -> None:
@@ -66,10 +69,19 @@ def test_runs_until_its_signal(process: type[FakeWorker]) -> None:
     assert main([*REQUIRED, "--webhook-port", "0", "--webhook-configuration", "gpustack"]) == 0
     (worker,) = process.made
     assert worker.log == ["made", "started", "stopped"]
+    assert isinstance(worker.clock, SystemClock)
     options = worker.options
     assert (options.namespace, options.webhook_port) == ("ns", 0)
     assert options.webhook_configuration == "gpustack"
     assert options.plugin_username == "system:serviceaccount:ns:plugin"
+
+
+def test_lives_by_the_clock_that_it_is_given(process: type[FakeWorker]) -> None:
+    """A caller may bring a clock; no flag names one."""
+    parser, clock = argparse.ArgumentParser(), ManualClock()
+    command.add_arguments(parser)
+    assert command.run(parser.parse_args(REQUIRED[1:]), clock) == 0
+    assert process.made[0].clock is clock
 
 
 def test_bad_seed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
