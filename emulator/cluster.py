@@ -36,7 +36,7 @@ from emulator.hubs.modelscope import ModelScopeHub
 from emulator.hubs.modelscope_api import Habits
 from emulator.kubelet.node_objects import NodeFacts
 from emulator.mounts import KernelMounts, MountTable
-from emulator.node import ALLOCATABLE, Node, NodeOptions
+from emulator.node import ALLOCATABLE, Node, NodeOptions, full_version
 from emulator.stillness import wait_for_rest
 
 _FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount")
@@ -79,6 +79,7 @@ class Cluster:
         self._folder: Path | None = None
         self._plane = ControlPlane(kubernetes, self.clock, self._nodes, seed)
         self.api = self._plane.api
+        self.paper_nodes = self._plane.paper_nodes
         self.webhooks = self._plane.webhooks
         self.client = Client(self.api)
         self._users: dict[Path, tuple[str, tuple[str, str] | None]] = {}  # of kubeconfigs
@@ -191,7 +192,7 @@ class Cluster:
         facts = NodeFacts(
             name=name,
             address=f"127.20.{self._node_count}.1",  # 127/8 can be bound to, so each has its own
-            version=_full_version(self.kubernetes),
+            version=full_version(self.kubernetes),
             allocatable={**ALLOCATABLE, **options.allocatable},
         )
         folder = self.folder / (name if before is None else f"{name}.{self._node_count}")
@@ -333,11 +334,6 @@ class Cluster:
         if isinstance(self.clock, ManualClock):
             self.clock.rest()
         return wait_for_rest(busy, patience_seconds=patience_seconds, calm_seconds=_CALM_SECONDS)
-
-
-def _full_version(kubernetes: str) -> str:
-    version = kubernetes.removeprefix("v")
-    return f"v{version}" if version.count(".") > 1 else f"v{version}.0"
 
 
 def _documents(path: Path) -> Iterator[Json]:

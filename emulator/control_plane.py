@@ -22,8 +22,9 @@ from emulator.contracts import Caller, Clock, Json, Target
 from emulator.discovery import Discovery, ServerInfo
 from emulator.errors import ApiError, failure
 from emulator.faults.requests import RequestFaults
-from emulator.node import Node
+from emulator.node import Node, full_version
 from emulator.node_lifecycle import NodeLifecycle
+from emulator.paper import PaperNodes
 from emulator.patches import FieldPatcher
 from emulator.routes import Route
 from emulator.scheduler import Scheduler
@@ -65,6 +66,7 @@ class ControlPlane:
         self.security = Security(clock, patcher, options, admission)
         steps = Steps(self.security.authorizer, admission, patcher)
         self.api = Api(clock, steps, root_ca=self.authority.certificate_pem, seed=seed)
+        self.paper_nodes = PaperNodes(self.api, clock, full_version(kubernetes))
         self.webhooks.bind(self.api.store, self.api)
         policies.bind(self.api.store, self.api)
         restriction.bind(self.api.store)
@@ -178,7 +180,7 @@ class ControlPlane:
         """Pass a request on to a node's kubelet."""
         name = target.name.split(":")[0]
         self.api.get(Target(target.resource, name=name))
-        node = self._nodes.get(name)
+        node = self._nodes.get(name) or self.paper_nodes.get(name)
         configuration = node.configz() if node is not None else None
         if configuration is None:
             address = node.address if node is not None else name

@@ -231,3 +231,9 @@ def _check_length(socket: Path) -> None:
             f"the socket path {socket} has {length} bytes, and {LONGEST_SOCKET_PATH_BYTES} are "
             "possible: give the node a shorter name, or set TMPDIR to a shorter folder"
         )
+
+
+def full_version(kubernetes: str) -> str:
+    """Return what a kubelet of a version says of itself: 1.30 is v1.30.0."""
+    version = kubernetes.removeprefix("v")
+    return f"v{version}" if version.count(".") > 1 else f"v{version}.0"

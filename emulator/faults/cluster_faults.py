@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,10 @@ class ClusterFaults:
     def silence_watches(self, resource: str = "*") -> int:
         """Let open watches tell nothing more, though they stay open; return how many."""
         return self._levers.requests.silence_watches(resource)
+
+    def open_watches(self) -> Counter[str]:
+        """Return how many watches clients have open over HTTP, by resource."""
+        return self._levers.requests.open_watches()
 
     def forget_history(self) -> None:
         """Keep no past version: whoever is not up to date gets 410 Expired."""

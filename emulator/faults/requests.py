@@ -13,6 +13,7 @@ from __future__ import annotations
 import fnmatch
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -145,6 +146,10 @@ class RequestFaults:
                 rule.hits += 1
                 return rule
         return None
+
+    def open_watches(self) -> Counter[str]:
+        """Return how many watches are open, by resource."""
+        return Counter(watch.resource for watch in self._open("*"))
 
     def _open(self, resource: str) -> list[_Watched]:
         with self._lock:
