@@ -12,6 +12,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -68,8 +69,11 @@ def proxy_headers(proxy: str) -> dict[str, str]:
     return {"Proxy-Authorization": "Basic " + b64encode(credentials.encode()).decode()}
 
 
+@lru_cache(maxsize=8)
 def tls_context(ca_pem: str, *, verify: bool) -> ssl.SSLContext:
     """Return the TLS terms of every connection: at least 1.2, the system's CAs and the given ones.
+
+    Reading the system's CAs costs more than many a request, so it is done once for the same terms.
 
     Raises:
         ConfigurationFault: the given text holds no certificate.

@@ -5,6 +5,7 @@ Rules: MP-RES-01, MP-RES-03.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from gpustack_delivery.decisions.pooling import PoolNode, describe
@@ -15,10 +16,13 @@ from gpustack_delivery.vocabulary.node_store import NodeModelStore
 from gpustack_delivery.vocabulary.resources import MODEL_STORES, Json
 from gpustack_delivery.worker.controller import Controller, Observer
 from gpustack_delivery.worker.copies import Copies, NodeFacts
+from gpustack_delivery.worker.pools import Pools, moved
 
 FIELD_MANAGER: Final = "gpustack-delivery-stores"
 # A pool's sums move with every report of its nodes; nobody needs each of their steps.
 CAPACITY_SECONDS: Final = 30.0
+# A changed Setting or override comes to all of a pool's nodes within seconds.
+SPEC_SECONDS: Final = 1.0
 _THREADS: Final = 2
 
 
@@ -29,6 +33,7 @@ class Stores:
         self._kube = kube
         self._clock = clock
         self._copies = copies
+        self._pools = Pools(copies)
         self._controller = Controller("stores", self._reconcile, clock, observer, threads=_THREADS)
         copies.stores.subscribe(self._store_changed)
         copies.nodes.subscribe(self._node_changed)
@@ -55,35 +60,37 @@ class Stores:
 
     def _node_changed(self, key: Key, old: NodeFacts | None, new: NodeFacts | None) -> None:
         for node in (old, new):
-            if node is not None and (old is None or new is None or _moved(old, new)):
+            if node is not None and (old is None or new is None or moved(old, new)):
                 self._enqueue_matching(node)
 
     def _report_changed(
         self, key: Key, old: NodeModelStore | None, new: NodeModelStore | None
     ) -> None:
-        if old is None or new is None or old.spec != new.spec:
+        if old is None or new is None:
             self._enqueue_of(key[1])
+        elif old.spec != new.spec:
+            self._enqueue_of(key[1], SPEC_SECONDS)
         elif old.status.capacity != new.status.capacity:
             self._enqueue_of(key[1], CAPACITY_SECONDS)
 
     def _enqueue_of(self, node: str, delay_seconds: float = 0.0) -> None:
-        found = self._copies.nodes.get(node)
-        if found is not None:
-            self._enqueue_matching(found, delay_seconds)
+        for name in self._pools.stores_of(node):
+            self._controller.enqueue(("", name), delay_seconds)
 
-    def _enqueue_matching(self, node: NodeFacts, delay_seconds: float = 0.0) -> None:
+    def _enqueue_matching(self, node: NodeFacts) -> None:
         for key, store in self._copies.stores.items().items():
             if store.spec.node_selector.matches(node.labels):
-                self._controller.enqueue(key, delay_seconds)
+                self._controller.enqueue(key)
 
     def _reconcile(self, key: Key) -> None:
         _, name = key
-        stores = self._copies.stores.items()
-        store = stores.get(key)
+        store = self._copies.stores.get(name)
         if store is None or store.metadata.terminating:
             return
-        others = [other for place, other in stores.items() if place != key]
-        status = describe(store, others, self._nodes(), self._clock.now())
+        members = self._pools.nodes_of(name)
+        status = describe(
+            store, self._rivals(name, members), self._nodes(members), self._clock.now()
+        )
         if status != store.status:
             body: Json = {
                 "metadata": {"name": name, "uid": store.metadata.uid},
@@ -91,15 +98,19 @@ class Stores:
             }
             self._kube.apply(MODEL_STORES, body, field_manager=FIELD_MANAGER, subresource="status")
 
-    def _nodes(self) -> dict[str, PoolNode]:
+    def _rivals(self, name: str, members: Iterable[str]) -> list[ModelStore]:
+        """Return the other stores that select nodes of a pool."""
+        names = frozenset[str]().union(*map(self._pools.stores_of, members)) - {name}
+        found = (self._copies.stores.get(other) for other in names)
+        return [other for other in found if other is not None]
+
+    def _nodes(self, members: Iterable[str]) -> dict[str, PoolNode]:
+        """Return what the copies hold of a pool's nodes."""
         copies = self._copies
-        drivers, reports = copies.csi_nodes.items(), copies.node_stores.items()
         return {
-            key[1]: PoolNode(node.labels, bool(drivers.get(key)), reports.get(key))
-            for key, node in copies.nodes.items().items()
-            if not node.terminating
+            name: PoolNode(
+                node.labels, bool(copies.csi_nodes.get(name)), copies.node_stores.get(name)
+            )
+            for name in members
+            if (node := copies.nodes.get(name)) is not None
         }
-
-
-def _moved(old: NodeFacts, new: NodeFacts) -> bool:
-    return (old.labels, old.terminating) != (new.labels, new.terminating)
