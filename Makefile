@@ -10,7 +10,7 @@ WORKERS ?= 2
 MANIFEST ?= conformance/gpustack-delivery.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check unit emulator spec conformance mutants bench soak docs stubs lock clean
+.PHONY: help setup demo test check unit emulator spec conformance mutants bench bench-scale soak walk docs stubs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,8 +52,14 @@ mutants: $(READY) ## prove the specification: each broken version of ours is cau
 bench: $(READY) ## delivery beside named peers, as ratios
 	$(BIN)/python -m tests.performance $(BENCH_ARGS)
 
+bench-scale: $(READY) ## one worker with 5,000 nodes, beside 500
+	$(BIN)/python -m tests.performance.scale $(BENCH_ARGS)
+
 soak: $(READY) ## kills, power cuts and races for SOAK_SECONDS (300); needs root
 	$(BIN)/python -m tests.soak $(SOAK_ARGS)
+
+walk: $(READY) ## two hours of a cluster's time: conflicting writers, restarts and leader changes; no update lost
+	$(BIN)/python -m tests.writers $(WALK_ARGS)
 
 docs: $(READY) ## regenerate the generated pages under docs/
 	$(BIN)/python -m spec_tests.report.pages docs
