@@ -41,15 +41,17 @@ def artifact(warming: Warming) -> Artifact:
 def test_every_target_has_one_pod_of_the_prefetchs_own(
     warming: Warming, artifact: Artifact
 ) -> None:
-    """One Pod a node, controlled by the prefetch, and none more as time passes."""
+    """One Pod a node, controlled by the prefetch; as time passes it stays, and alone."""
     created = warming.prefetch(artifact)
     pods = warming.rendered(3)
     for pod in pods:
         (owner,) = pod["metadata"]["ownerReferences"]
         assert owner["uid"] == created["metadata"]["uid"]
         assert owner["controller"] is True
+    uids = [pod["metadata"]["uid"] for pod in pods]
     warming.world.advance(600)
     assert [node_of(pod) for pod in warming.pods()] == list(NODES)
+    assert [pod["metadata"]["uid"] for pod in warming.pods()] == uids
 
 
 @pytest.mark.rule("MP-POD-01", "MP-RES-09")

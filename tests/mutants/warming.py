@@ -71,8 +71,9 @@ def admits_by_another_expansion(patch: Patch) -> None:
 
 
 def makes_pods_without_end(patch: Patch) -> None:
-    """Take no Pod for one that works."""
+    """Take no Pod for one that works, and follow it with the next at once."""
     patch.setattr(WarmUp, "is_live", property(lambda _: False))
+    patch.setattr(prefetching, "pause", lambda _: 0.0)
 
 
 def forgets_the_secret(patch: Patch) -> None:
