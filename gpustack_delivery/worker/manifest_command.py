@@ -108,7 +108,7 @@ def _list_repository(args: argparse.Namespace, hub_flag: str) -> tuple[Entry, ..
         raise ConfigurationFault(f"{args.source!r} names no revision after its @")
     kind = _HUBS[args.hub] if args.hub else HubKind.HUGGING_FACE
     _judge(repository, revision or kind.default_revision, args)
-    token = Token(os.environ.get(_TOKEN_VARIABLES[kind], "")) or None
+    token = _token(_TOKEN_VARIABLES[kind])
     access = _access(kind, args.endpoint)
     try:
         with open_hub(kind, access, _read_ca(args.ca_file)) as hub:
@@ -117,7 +117,16 @@ def _list_repository(args: argparse.Namespace, hub_flag: str) -> tuple[Entry, ..
     except HubFault as fault:
         of_hugging_face = kind is HubKind.HUGGING_FACE
         endpoint = access.hugging_face_endpoint if of_hugging_face else access.model_scope_endpoint
-        raise HubFault(fault.verdict, f"{speakable_url(endpoint)} {repository}: {fault}") from None
+        why = f" ({fault.detail.rpartition('>')[2]})" if fault.detail else ""
+        asked = f"{speakable_url(endpoint)} {repository}"
+        raise HubFault(fault.verdict, f"{asked}: {fault}{why}") from None
+
+
+def _token(variable: str) -> Token | None:
+    text = os.environ.get(variable, "").strip()
+    if not (text.isascii() and text.isprintable()):
+        raise ConfigurationFault(f"${variable} holds what no token does: set it again, or unset it")
+    return Token(text) if text else None
 
 
 def _judge(repository: str, revision: str, args: argparse.Namespace) -> None:

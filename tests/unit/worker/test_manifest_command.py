@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_repository(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     """A repository is resolved and listed once, with the token of the environment."""
     hub = FakeHub()
     monkeypatch.setattr(manifest_command, "open_hub", hub.open)
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("HF_TOKEN", "hf_secret\n")
     assert run(["org/model@v1", "--endpoint", "http://mirror", "--allow", "*.json"]) == 0
     assert hub.calls == ["resolve org/model@v1", "list org/model@cccc"]
     assert hub.tokens[0] == Token("hf_secret")
@@ -78,6 +79,28 @@ def test_repository(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     assert Manifest.of(hub.entries[:1]).digest in out
     assert "hf_secret" not in out
+
+
+@pytest.mark.parametrize("value", ["a\nb", "\N{SNOWMAN}", "a\x1b"])
+def test_a_token_that_is_none(
+    value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The variable is named, and its value is not shown."""
+    monkeypatch.setattr(manifest_command, "open_hub", FakeHub().open)
+    monkeypatch.setenv("HF_TOKEN", value)
+    assert run(["org/model"]) == 2
+    said = "$HF_TOKEN holds what no token does: set it again, or unset it"
+    assert capsys.readouterr().err == f"gpustack-delivery manifest: {said}\n"
+
+
+def test_a_hub_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its address and the system's reason are said."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        assert run(["org/model", "--endpoint", endpoint]) == 1
+    said = f"{endpoint} org/model: a connection failure (ConnectionRefusedError ECONNREFUSED)"
+    assert capsys.readouterr().err == f"gpustack-delivery manifest: {said}\n"
 
 
 def test_repository_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
