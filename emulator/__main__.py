@@ -192,7 +192,7 @@ def _up(arguments: argparse.Namespace, stack: ExitStack) -> None:
     control = cluster.folder / "control"
     endpoint.write(control)
     served.append(f"control {control}")
-    version = f"kubernetes v{arguments.kubernetes} at {cluster.url}"
+    version = f"kubernetes v{arguments.kubernetes.removeprefix('v')} at {cluster.url}"
     sys.stdout.write("\n".join([str(cluster.kubeconfig()), version, *served]) + "\n")
 
 
@@ -210,6 +210,8 @@ def _fault(arguments: argparse.Namespace, _: ExitStack) -> None:
         ) from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         raise UsageError(f"{str(arguments.file)!r} is not the control file of a cluster") from None
+    if not headers["Authorization"].isprintable():
+        raise UsageError(f"{str(arguments.file)!r} holds a token that no header can carry")
     try:
         _send(arguments.command, HTTPConnection(host, port, timeout=_FAULT_SECONDS), headers)
     except (OSError, HTTPException) as error:

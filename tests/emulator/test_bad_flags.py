@@ -44,7 +44,15 @@ ROWS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
         *("node.flicker", "node.flicker node=none", "hub.status status=500"),
     ),
     ("up", "--clock"): ("{tmp}", "{tmp}/file", "{tmp}/missing/s", "{tmp}/" + "x" * 200, "\udcff/s"),
-    ("fault", "FILE"): (*FOLDER, "{tmp}", "{tmp}/dead", "{tmp}/list", "{tmp}/no-port", ""),
+    ("fault", "FILE"): (
+        *FOLDER,
+        "{tmp}",
+        "{tmp}/dead",
+        "{tmp}/list",
+        "{tmp}/no-port",
+        "{tmp}/token",
+        "",
+    ),
     ("hub serve", "DIR"): (*FOLDER, ""),
     ("hub serve", "--name"): ("a/b/c", "/", "a/..", "a/b c", "/a", "a/", HUGE, ODD),
 }
@@ -79,6 +87,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "dead").write_text(json.dumps(dead))
     (tmp_path / "list").write_text("[]")
     (tmp_path / "no-port").write_text(json.dumps({"url": "http://h:x", "token": "canary-4711"}))
+    (tmp_path / "token").write_text(json.dumps(dead | {"token": "canary-4711\nX: y"}))
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
 
