@@ -25,6 +25,18 @@ CONSUMER_LABEL: Final = "worker.gpustack.ai/consumer"
 # Where a queue places whole groups of Pods, a preference of single ones is in its way.
 TOPOLOGY_ANNOTATION: Final = "kueue.x-k8s.io/podset-preferred-topology"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_PARTS: Final[tuple[tuple[str, type], ...]] = (
+    ("metadata", dict),
+    ("metadata.labels", dict),
+    ("metadata.annotations", dict),
+    ("spec", dict),
+    ("spec.volumes", list),
+    ("spec.initContainers", list),
+    ("spec.containers", list),
+    ("spec.affinity", dict),
+    ("spec.affinity.nodeAffinity", dict),
+    (f"spec.affinity.nodeAffinity.{_PREFERRED}", list),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,29 @@ class Owner:
     metadata: Metadata
 
 
+def template_fault(template: Json) -> str:
+    """Say which part of a template has a form that no Pod has, "" if none has.
+
+    The schema takes any template, and the API server judges the Pod that is made of it: this is
+    what must hold before one can be made.
+    """
+    for path, form in _PARTS:
+        part: object = template
+        for step in path.split("."):
+            part = part.get(step) if isinstance(part, dict) else None
+        if part is not None and not isinstance(part, form):
+            return f"template.{path} must be {'a list' if form is list else 'an object'}"
+    spec = template.get("spec") or {}
+    for name in ("volumes", "initContainers", "containers"):
+        for index, item in enumerate(spec.get(name) or ()):
+            where = f"template.spec.{name}[{index}]"
+            if not isinstance(item, dict):
+                return f"{where} must be an object"
+            if not isinstance(item.get("volumeMounts") or [], list):
+                return f"{where}.volumeMounts must be a list"
+    return ""
+
+
 def mounted(artifact: ModelArtifact, name: str) -> Json:
     """Return the volume by which a Pod mounts an artifact of any source."""
     match artifact.spec.source:
@@ -73,7 +108,7 @@ def render(
     Args:
         owner: controls the Pod.
         name: the Pod's.
-        template: a Pod template.
+        template: a Pod template without a `template_fault`.
         uses: the artifacts to mount.
         hostnames: the hosts to prefer, by digest.
     """
@@ -87,10 +122,13 @@ def render(
     )
     annotations = given.get("annotations") or {}
     spec = copy.deepcopy(template.get("spec") or {})
-    spec["volumes"] = [*spec.get("volumes", []), *(mounted(use.artifact, use.name) for use in uses)]
-    for container in (*spec.get("initContainers", []), *spec.get("containers", [])):
+    spec["volumes"] = [
+        *(spec.get("volumes") or ()),
+        *(mounted(use.artifact, use.name) for use in uses),
+    ]
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         mounts = [_mount(use) for use in uses]
-        container["volumeMounts"] = [*container.get("volumeMounts", []), *mounts]
+        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *mounts]
     if TOPOLOGY_ANNOTATION not in annotations:
         _prefer(spec, uses, hostnames)
     return {
@@ -119,5 +157,6 @@ def _prefer(spec: Json, uses: Sequence[Use], hostnames: Mapping[str, Sequence[st
     digests = dict.fromkeys(use.digest for use in uses if use.digest)
     terms = [term(hosts) for digest in digests if (hosts := hostnames.get(digest))]
     if terms:
-        affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-        affinity[_PREFERRED] = [*affinity.get(_PREFERRED, []), *terms]
+        affinity = spec["affinity"] = spec.get("affinity") or {}
+        of_nodes = affinity["nodeAffinity"] = affinity.get("nodeAffinity") or {}
+        of_nodes[_PREFERRED] = [*(of_nodes.get(_PREFERRED) or ()), *terms]

@@ -10,15 +10,15 @@ Rules: NS-MNT-01, NS-MNT-02, NS-REQ-02, NS-REQ-04, SC-PRF-01, SC-PRF-02.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from gpustack_delivery.decisions.consuming import Owner, Use, render
+from gpustack_delivery.decisions.consuming import Owner, Use, render, template_fault
 from gpustack_delivery.decisions.preference import HOSTNAME, holders
 from gpustack_delivery.decisions.settings import NODE_DELIVERY
-from gpustack_delivery.errors import AlreadyExists, Conflict, NotFound
+from gpustack_delivery.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from gpustack_delivery.mirror import Key
 from gpustack_delivery.ports import Clock, Kube
 from gpustack_delivery.vocabulary.artifact import HubSource, ModelArtifact
@@ -34,6 +34,7 @@ from gpustack_delivery.vocabulary.resources import PODS, Json
 from gpustack_delivery.vocabulary.settings import DELIVERY_MODE
 from gpustack_delivery.worker.controller import Controller, Observer
 from gpustack_delivery.worker.copies import ConsumerPod, Copies
+from gpustack_delivery.worker.events import WARNING, Events
 from gpustack_delivery.worker.settings import Settings
 
 _THREADS: Final = 2
@@ -60,6 +61,7 @@ class Consumers:
         self, kube: Kube, clock: Clock, observer: Observer, copies: Copies, settings: Settings
     ) -> None:
         self._kube = kube
+        self._events = Events(kube, clock)
         self._copies = copies
         self._settings = settings
         make = partial(Controller, clock=clock, observer=observer, threads=_THREADS)
@@ -110,6 +112,9 @@ class Consumers:
         found = self._copies.deployments.get(key[1], key[0])
         if found is None or found.metadata.terminating:
             return None
+        owner = Owner(MODEL_DEPLOYMENTS, found.metadata)
+        if self._is_malformed(owner, (role.template for role in found.roles)):
+            return None
         templates = {
             f"{found.metadata.name}-{role.name}-{number}": role.template
             for role in found.roles
@@ -118,17 +123,24 @@ class Consumers:
         }
         model = ModelVolume(_VOLUME, found.mount_path, found.artifact_name)
         volumes = [model] if found.artifact_name else []
-        owner = Owner(MODEL_DEPLOYMENTS, found.metadata)
         return self._run(_Plan(owner, templates, volumes, replaces=True))
 
     def _reconcile_instance(self, key: Key) -> float | None:
         found = self._copies.instances.get(key[1], key[0])
         if found is None or found.metadata.terminating:
             return None
-        runs = _runs(found.template)
-        templates = {found.metadata.name: found.template} if runs else {}
         owner = Owner(INSTANCES, found.metadata)
+        if self._is_malformed(owner, [found.template]):
+            return None
+        templates = {found.metadata.name: found.template} if _runs(found.template) else {}
         return self._run(_Plan(owner, templates, found.volumes, replaces=False))
+
+    def _is_malformed(self, owner: Owner, templates: Iterable[Json]) -> bool:
+        """Tell the author of a template that no Pod can be made of; what runs then stays."""
+        fault = next(filter(None, map(template_fault, templates)), "")
+        if fault:
+            self._events.tell(owner.resource, owner.metadata, WARNING, "InvalidTemplate", fault)
+        return bool(fault)
 
     def _run(self, plan: _Plan) -> float | None:
         """Delete the Pods that are too many or ended, and make those that are missing."""
@@ -149,6 +161,11 @@ class Consumers:
                 self._kube.create(PODS, body, plan.owner.metadata.namespace)
             except AlreadyExists:
                 again = _LOOK_AGAIN_SECONDS  # ours and not seen yet, or somebody else's
+            except (Invalid, Forbidden) as fault:
+                said = f"the Pod {name} is refused: {fault.detail or fault}"
+                about = plan.owner.resource, plan.owner.metadata
+                self._events.tell(*about, WARNING, "FailedCreate", said)
+                raise
         return again
 
     def _pods_of(self, owner: Metadata) -> Iterator[ConsumerPod]:

@@ -182,6 +182,38 @@ def test_a_wrong_field_is_refused_or_reported(world: World, kind: str) -> None:
 
 
 @pytest.mark.usefixtures("mistakes")
+@pytest.mark.parametrize("kind", ["ModelDeployment", "Instance", "InstanceType"])
+def test_a_wrong_field_of_a_consumer(world: World, kind: str) -> None:
+    """It is refused by its name, or it runs; a template that cannot is told to its author."""
+    client, counter = world.client, itertools.count()
+    namespace = "" if kind == "InstanceType" else NAMESPACE
+    untold: set[str] = set()
+    stored: list[str] = []
+    for place, value, spec in wrong_specs(kind):
+        name = f"c{next(counter)}"
+        metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+        try:
+            client.create({"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec})
+        except ApiError as error:
+            said = refusal(error)
+            assert names_it(said, place), (place, str(value)[:60], said[:300])
+            continue
+        stored.append(name)
+        if place[-2:] in (("spec", "volumes"), ("metadata", "labels")) and value in ("x", 5):
+            untold.add(name)
+
+    def told() -> bool:
+        events = client.list("v1", "Event", namespace=NAMESPACE)
+        heard = {e["involvedObject"]["name"] for e in events if e["reason"] == "InvalidTemplate"}
+        return untold <= heard
+
+    assert kind == "InstanceType" or len(untold) == 4
+    eventually(told, f"an event for each of {sorted(untold)}")
+    for name in stored:
+        client.delete(API, kind, name, namespace=namespace)
+
+
+@pytest.mark.usefixtures("mistakes")
 def test_a_wrong_field_of_a_nodes_store(world: World) -> None:
     """It is refused by its name, or the plugin says so in its condition and serves on."""
     refused = 0

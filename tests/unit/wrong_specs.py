@@ -15,11 +15,22 @@ from gpustack_delivery.vocabulary.resources import Json
 Step: TypeAlias = str | int
 Place: TypeAlias = tuple[Step, ...]
 CRDS: Final = Path(__file__).parents[2] / "chart" / "crds"
+CONSUMERS: Final = CRDS.parent / "templates"
 DIGEST: Final = "sha256:" + "0" * 64
 ODD: Final = "模\n\x1b[31m\N{RIGHT-TO-LEFT OVERRIDE}\0"
 SELECTOR: Final = {
     "matchLabels": {"a": "b"},
     "matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}],
+}
+TEMPLATE: Final = {
+    "metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}},
+    "spec": {
+        "nodeSelector": {"no-node": "is-like-this"},
+        "containers": [{"name": "c", "image": "i", "volumeMounts": []}],
+        "initContainers": [],
+        "volumes": [],
+        "affinity": {"nodeAffinity": {}},
+    },
 }
 WRONG: Final[dict[str, tuple[object, ...]]] = {
     "string": (5, True, [], {}, "", " ", ODD, "x" * 70_000, "../..", "-", "9" * 400 + "h"),
@@ -79,6 +90,35 @@ GOOD: Final[dict[str, tuple[Json, ...]]] = {
             "placement": {"nodeSelector": SELECTOR},
         },
     ),
+    "ModelDeployment": (
+        {
+            "model": {"artifactRef": {"name": "artifact"}, "mountPath": "/model"},
+            "roles": [{"name": "r", "instanceType": "type", "replicas": 1, "template": {}}],
+        },
+        {"roles": [{"name": "r", "template": TEMPLATE}]},
+    ),
+    "Instance": (
+        {
+            "additionalVolumes": [
+                {
+                    "name": "v",
+                    "mountPath": "/model",
+                    "model": {"artifactRef": {"name": "artifact"}},
+                }
+            ],
+            "template": {},
+        },
+        {"template": TEMPLATE},
+    ),
+    "InstanceType": (
+        {
+            "acceleratable": True,
+            "acceleratorGroup": "nvidia",
+            "generalGroup": "generic",
+            "os": "linux",
+            "arch": "amd64",
+        },
+    ),
     "NodeModelStore": (
         {
             "watermarks": {"highPercent": 80, "lowPercent": 70},
@@ -104,10 +144,11 @@ GOOD: Final[dict[str, tuple[Json, ...]]] = {
 
 
 def schemas() -> dict[str, Json]:
-    """Return each kind's schema of its spec."""
+    """Return each kind's schema of its spec: ours, and those that the chart brings beside them."""
     found = {}
-    for path in sorted(CRDS.glob("*.yaml")):
-        crd = yaml.safe_load(path.read_text())
+    for path in (*sorted(CRDS.glob("*.yaml")), *sorted(CONSUMERS.glob("crd-*.yaml"))):
+        lines = path.read_text().splitlines()
+        crd = yaml.safe_load("\n".join(line for line in lines if "{{" not in line))
         (version,) = crd["spec"]["versions"]
         properties = version["schema"]["openAPIV3Schema"]["properties"]
         found[crd["spec"]["names"]["kind"]] = properties["spec"]
@@ -129,6 +170,19 @@ def walk(schema: Json, value: Any, place: Place = ()) -> Iterator[tuple[Place, J
             yield from walk(extra, value[name], (*place, name))
     if "items" in schema and value:
         yield from walk(schema["items"], value[0], (*place, 0))
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        yield from walk_freely(value, place)
+
+
+def walk_freely(value: Any, place: Place) -> Iterator[tuple[Place, Json]]:
+    """Yield every place below a value that no schema describes, with a schema of its own form."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for step, inner in items:
+        kinds = {"object": dict, "array": list, "string": str}
+        form = next(name for name, kind in kinds.items() if isinstance(inner, kind))
+        yield (*place, step), {"type": form}
+        if form != "string":
+            yield from walk_freely(inner, (*place, step))
 
 
 def names(schema: Json, place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 from gpustack_delivery.decisions.consuming import (
@@ -11,6 +12,7 @@ from gpustack_delivery.decisions.consuming import (
     Owner,
     Use,
     render,
+    template_fault,
 )
 from gpustack_delivery.decisions.preference import MAX_NODES, holders
 from gpustack_delivery.vocabulary.artifact import ModelArtifact
@@ -107,3 +109,39 @@ def test_holders_are_ranked_and_bounded() -> None:
     assert found[:3] == ("live", "used", "n00")
     assert len(found) == MAX_NODES
     assert not {"bad", "half", "other", "bare"} & set(found)
+
+
+WRONG: tuple[Any, ...] = (None, "x", 5, True, [], {}, [5], ["x"], {"a": 5}, [None], [[]])
+
+
+def places(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the place of every value below a value."""
+    if place:
+        yield place
+    items = value.items() if isinstance(value, dict) else ()
+    for key, inner in (*items, *(enumerate(value) if isinstance(value, list) else ())):
+        yield from places(inner, (*place, key))
+
+
+def test_a_template_has_a_fault_or_becomes_a_pod() -> None:
+    """Whatever stands at any place of it; what has a fault names its place."""
+    full = copy.deepcopy(TEMPLATE)
+    full["metadata"]["annotations"] = {"a": "b"}
+    preferred_terms = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+    full["spec"]["affinity"] = {"nodeAffinity": preferred_terms}
+    faults = 0
+    for place in places(full):
+        for wrong in WRONG:
+            template = copy.deepcopy(full)
+            spot: Any = template
+            for step in place[:-1]:
+                spot = spot[step]
+            spot[place[-1]] = copy.deepcopy(wrong)
+            if fault := template_fault(template):
+                faults += 1
+                assert fault.startswith(f"template.{place[0]}")
+            else:
+                pod = render(OWNER, "p", template, [HUB, CLAIM], {DIGEST: ["host"]})
+                assert pod["spec"]["volumes"][-1]["name"] == "claimed"
+    assert faults > 40
+    assert template_fault(full) == template_fault({}) == ""
