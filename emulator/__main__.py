@@ -275,7 +275,7 @@ def _route(text: str) -> tuple[tuple[str, str], tuple[str, int]]:
             return (namespace, name), address(target)
     except ValueError:
         pass
-    raise UsageError(f"--route {text}: write it as NS/SERVICE=HOST:PORT")
+    raise UsageError(f"--route {text!r}: write it as NS/SERVICE=HOST:PORT")
 
 
 if __name__ == "__main__":

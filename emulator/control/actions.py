@@ -62,7 +62,8 @@ def route_service(cluster: Cluster, namespace: str, name: str, target: str) -> N
 def address(text: str) -> tuple[str, int]:
     """Split host:port. Raises ValueError."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
+    digits = port.isascii() and port.isdecimal() and len(port) <= 5
+    if not host or not digits or not 0 < int(port) < 65536:
         raise ValueError(f"{text}: write it as host:port")
     return host.strip("[]"), int(port)
 

@@ -39,6 +39,10 @@ ROWS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
         *(f"{folder}=a/b" for folder in FOLDER),
         *(f"{{tmp}}/model=a/{name}" for name in ("..", "a b", ODD)),
     ),
+    ("up", "--route"): (
+        *("", "x", "a/b", "a/b=", "a/b=h", "a/b=h:x", "a/b=h:0", "a/b=h:70000", "a/b=:1"),
+        *("/b=h:1", "a/=h:1", "a/b/c=h:1", "a/b=h:-1", HUGE, ODD),
+    ),
     ("up", "--fault"): (
         *("", "nope", "api.refuse code=x", "api.refuse nope=1", "'", HUGE, ODD),
         *("node.flicker", "node.flicker node=none", "hub.status status=500"),

@@ -75,6 +75,7 @@ FLAGS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "--public-api-port": PORT,
         "--certificate-directory": ("{missing}", "{file}", "{folder}", "{loop}", HUGE, ODD),
         "--run-consumers": (),
+        "--complete-volumes": (),
         "--token-file": ("", "{missing}", "{folder}", "{empty}", "{loop}", HUGE, ODD),
         "--lease-seconds": (*NUMBER, "4", "3601"),
         "--log-level": CHOICE,
