@@ -18,6 +18,7 @@ import ssl
 import stat
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -61,12 +62,13 @@ class PublishCall:
     capability: str = _MOUNT
 
 
-class CsiSocket:
-    """A CSI client on a node's socket, which may come and go while it lives."""
+class CsiChannel:
+    """A CSI client with one connection to a running plugin, until it is closed."""
 
     def __init__(self, socket: Path) -> None:
-        """Remember the socket; nothing is opened before the first call."""
-        self._address = f"unix:{socket}"
+        """Connect with the first call."""
+        self._channel = grpc.insecure_channel(f"unix:{socket}")
+        self._stub = csi_pb2_grpc.NodeStub(self._channel)
 
     def publish(self, call: PublishCall) -> Answer:
         """Call NodePublishVolume."""
@@ -91,15 +93,37 @@ class CsiSocket:
         request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=str(target))
         return self._call("NodeUnpublishVolume", request)
 
+    def close(self) -> None:
+        """Give the connection up."""
+        self._channel.close()
+
     def _call(self, method: str, request: Any) -> Answer:
-        # A channel a call: a restarted plugin has a new socket under the old name.
-        with grpc.insecure_channel(self._address) as channel:
-            stub = csi_pb2_grpc.NodeStub(channel)
-            try:
-                getattr(stub, method)(request, timeout=_DEADLINE_SECONDS, wait_for_ready=True)
-            except grpc.RpcError as error:
-                return Answer(error.code().name, error.details() or "")
+        try:
+            getattr(self._stub, method)(request, timeout=_DEADLINE_SECONDS, wait_for_ready=True)
+        except grpc.RpcError as error:
+            return Answer(error.code().name, error.details() or "")
         return Answer("OK")
+
+
+class CsiSocket:
+    """A CSI client on a node's socket, which may come and go while it lives.
+
+    A channel a call: a restarted plugin has a new socket under the old name.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        """Remember the socket; nothing is opened before the first call."""
+        self._socket = socket
+
+    def publish(self, call: PublishCall) -> Answer:
+        """Call NodePublishVolume."""
+        with closing(CsiChannel(self._socket)) as channel:
+            return channel.publish(call)
+
+    def unpublish(self, volume_id: str, target: Path) -> Answer:
+        """Call NodeUnpublishVolume."""
+        with closing(CsiChannel(self._socket)) as channel:
+            return channel.unpublish(volume_id, target)
 
 
 def fetch(url: str) -> tuple[int, bytes]:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from gpustack_delivery.ports import Mount, Usage
 
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 _TABLE_READS: Final = 5
+_REMEMBERED_LINES: Final = 4096
 
 
 class SystemClock:
@@ -122,6 +124,7 @@ class KernelMounts:
                     raise
 
 
+@lru_cache(_REMEMBERED_LINES)  # a mount call reads the table a few times, and most lines are old
 def _parse_line(line: bytes) -> Mount:
     """Read one line: id, parent, device, root, target, options, and more that is not needed."""
     _, _, device, root, target, options = line.split(b" ")[:6]

@@ -15,7 +15,6 @@ engine call it. Rules: NS-DL-11, NS-DL-22, NS-DL-23, NS-FR-01, NS-FR-08.
 from __future__ import annotations
 
 import http.client
-import io
 import logging
 import os
 import ssl
@@ -32,6 +31,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
 from gpustack_delivery.adapters.flights import Flight, aboard, current_flight
+from gpustack_delivery.adapters.gathering import Gatherer
 from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.proxies import ProxyRule
 from gpustack_delivery.adapters.redirects import Chain, RedirectRefused
@@ -75,11 +75,9 @@ class Stream:
         self._response = response
         self._flight = flight
         self._remaining = self.declared_bytes
-        self._leading = True
-        # What lies under urllib3 fills the caller's buffer with one system call and no copy, and
-        # loses no byte that came before a failure; urllib3 itself has no such call.
         self._body: Any = getattr(response, "_fp", None)
-        self._reader: Any = getattr(self._body, "fp", None)
+        reader = getattr(self._body, "fp", None)
+        self._gatherer = None if reader is None else Gatherer(reader)
 
     def read_into(self, view: memoryview) -> int:
         """Read what has arrived, at most a view's length; 0 means that the body has ended.
@@ -92,23 +90,15 @@ class Stream:
                 data = self._response.read1(len(view), decode_content=False) or b""
                 view[: len(data)] = data
                 count = len(data)
-            elif self._remaining == 0 or self._reader is None:
+            elif self._remaining == 0 or self._gatherer is None:
                 count = 0
             else:
-                count = self._read_reader(view[: self._remaining])
+                count = self._gatherer.read_into(view[: self._remaining])
                 if self._remaining is not None:
                     if count == 0:
                         raise TransportFault("a body that ended early")
                     self._remaining -= count
         return count
-
-    def _read_reader(self, view: memoryview) -> int:
-        if self._leading:
-            # What came with the headers lies in the reader's buffer. A view larger than that buffer
-            # would get it only together with a read that may block for ever.
-            view = view[: io.DEFAULT_BUFFER_SIZE]
-            self._leading = len(view) < io.DEFAULT_BUFFER_SIZE
-        return int(self._reader.readinto1(view))
 
     def close(self) -> None:
         """Give the connection back when the body was read to its declared end; else close it."""

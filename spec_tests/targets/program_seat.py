@@ -53,6 +53,11 @@ class RunningProgram:
         self._registration = registration
         self.metrics_url = url
 
+    @property
+    def pid(self) -> int:
+        """Return the program's process id."""
+        return self._program.pid
+
     def stop(self) -> None:
         """End it with SIGTERM."""
         self._registration.withdraw()

@@ -59,6 +59,11 @@ class Program:
             except OSError as error:
                 raise ProgramError(f"{name} does not start: {error}") from error
 
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        return self._process.pid
+
     def check(self) -> None:
         """Do nothing while it runs.
 

@@ -1,13 +1,11 @@
-"""Delivery beside named peers: the same bytes, from the same server, in the same run.
+"""The node plugin beside what people use today, and its own figures beside their limits.
 
     python -m tests.performance [--json] [--rounds N] [--only WORD] [--scale X] [--directory DIR]
 
-Each scenario serves one repository from an emulated hub in a process of its own. In each round
-every contender delivers it once, in a new random order, into an empty directory; what counts is the
-median over the rounds of our time divided by the peer's in the same round. A scenario that misses a
-limit is repeated once, because a busy machine is no regression; then the exit status is 1. Peers
-that are not installed are named. The destination lies on tmpfs where there is one, so that no disk
-is compared.
+Each measurement runs both sides of its rows in one run, on the same machine, in random order; what
+counts is the median over the rounds of our figure divided by the other one of the same round. A
+measurement that misses a limit is repeated once, because a busy machine is no regression; then the
+exit status is 1. The plugin is a process with kernel mounts, so this needs root.
 """
 
 from __future__ import annotations
@@ -15,65 +13,83 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
-import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Final
 
+from rich import box
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
+from emulator.mounts import enter_private_namespace
 from gpustack_delivery.terminal import Parser, whole_number
-from tests.performance.contenders import OURS, PEERS, THROUGH_CSI, Contender, Offer, Run
-from tests.performance.scenarios import PEAK_MIB, SCENARIOS, Scenario
+from tests.performance import downloads, fleet, hashes, hits, reading, resuming, starting
+from tests.performance.bench import Bench
+from tests.performance.rows import Finding
+from tests.performance.scenarios import SCENARIOS
 
-_ROUNDS = 5
+_WIDTH: Final = 160  # a table that wraps cannot be copied into a page
+MEASUREMENTS: Mapping[str, Callable[[Bench], list[Finding]]] = {
+    **{scenario.name: partial(downloads.delivery, scenario) for scenario in SCENARIOS},
+    "memory": downloads.memory,
+    "hash": hashes.throughput,
+    "hits": hits.latency,
+    "resume": resuming.after_kill,
+    "first read": reading.first_read,
+    "fleet": fleet.one_digest,
+    "start": starting.to_ready,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the chosen scenarios and return the exit status."""
-    parser = Parser(prog="python -m tests.performance", description="delivery beside named peers")
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    rounds = whole_number(1, 1000)
-    parser.add_argument("--rounds", type=rounds, default=_ROUNDS, help="at least 5 for a verdict")
-    parser.add_argument("--only", default="", help="scenarios whose name holds this text")
-    parser.add_argument(
-        "--scale", type=_share, default=1.0, help="shrink large files by this factor"
-    )
-    parser.add_argument("--directory", type=_folder, help="where files are served from and put")
-    parser.add_argument(
-        "--through-csi", action="store_true", help="our side is the whole plugin, not its engine"
-    )
-    options = parser.parse_args(arguments)
-    chosen = [scenario for scenario in SCENARIOS if options.only in scenario.name]
-    if not chosen:
-        names = "; ".join(scenario.name for scenario in SCENARIOS)
-        parser.error(f"--only {options.only!r} is in no scenario's name: {names}")
+    """Run the chosen measurements and return the exit status."""
+    options, chosen = _options(arguments)
     shm = Path("/dev/shm")
     place = options.directory or (shm if os.access(shm, os.W_OK) else None)
     console = Console(stderr=options.json)
-    results = []
+    console.width = max(console.width, _WIDTH)
+    try:
+        enter_private_namespace()
+    except PermissionError:
+        console.print("the bench mounts models as the plugin does: run it as root")
+        return 2
+    found: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="bench-", dir=place) as directory:
-        for scenario in chosen:
-            result = _compare(scenario, Path(directory), options, console)
-            if _misses(result):
-                console.print("a limit is missed; once more, in case the machine was busy")
-                result = _compare(scenario, Path(directory), options, console)
-            _show(result, console)
-            results.append(result)
-    misses = [line for result in results for line in _misses(result)]
-    for line in misses:
-        console.print(f"[red]missed:[/red] {line}")
+        tempfile.tempdir = directory  # the cluster's folders lie there, too
+        bench = Bench(Path(directory), options.rounds, options.scale, console.print)
+        for name in chosen:
+            findings = MEASUREMENTS[name](bench)
+            if any(finding.missed for finding in findings):
+                console.print(f"{name}: a limit is missed; once more, in case it was the machine")
+                findings = MEASUREMENTS[name](bench)
+            found += findings
+    ok = not any(finding.missed for finding in found)
+    _show(found, console)
     if options.json:
-        sys.stdout.write(json.dumps({"ok": not misses, "scenarios": results}) + "\n")
-    return 1 if misses else 0
+        rows = [finding.to_wire() for finding in found]
+        sys.stdout.write(json.dumps({"ok": ok, "rows": rows}) + "\n")
+    return 0 if ok else 1
+
+
+def _options(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    parser = Parser(prog="python -m tests.performance", description="delivery beside named peers")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    rounds = whole_number(1, 1000)
+    parser.add_argument("--rounds", type=rounds, default=5, help="at least 5 for a verdict")
+    parser.add_argument("--only", default="", help="the one of this name, or all that hold it")
+    parser.add_argument("--scale", type=_share, default=1.0, help="shrink large files by this")
+    parser.add_argument("--directory", type=_folder, help="where files are served from and put")
+    options = parser.parse_args(arguments)
+    exact = [name for name in MEASUREMENTS if options.only == name]
+    chosen = exact or [name for name in MEASUREMENTS if options.only in name]
+    if not chosen:
+        names = "; ".join(MEASUREMENTS)
+        parser.error(f"--only {options.only!r} is in no measurement's name: {names}")
+    return options, chosen
 
 
 def _share(text: str) -> float:
@@ -89,132 +105,23 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-def _compare(
-    scenario: Scenario, directory: Path, options: argparse.Namespace, console: Console
-) -> dict[str, Any]:
-    """Run all rounds of a scenario and return its figures."""
-    mine = THROUGH_CSI if options.through_csi else OURS
-    peers = [peer for peer in PEERS if not (peer.one_file and scenario.count > 1)]
-    present = [peer for peer in peers if not peer.missing]
-    runs: dict[str, list[Run]] = {contender.name: [] for contender in [mine, *present]}
-    source = directory / "source"
-    files = scenario.build(source, options.scale if scenario.size_bytes > 1 << 20 else 1.0)
-    try:
-        with (
-            _serving(source, files, scenario, directory) as offer,
-            Progress(console=console, transient=True) as progress,
-        ):
-            task = progress.add_task(scenario.name, total=options.rounds * len(runs))
-            for _ in range(options.rounds):
-                order: list[Contender] = [mine, *present]
-                random.shuffle(order)
-                for contender in order:
-                    progress.update(task, description=f"{scenario.name}: {contender.name}")
-                    runs[contender.name].append(_deliver(contender, offer, directory))
-                    progress.advance(task)
-    finally:
-        shutil.rmtree(source)
-    return _figures(
-        scenario, mine, runs, {peer.name: peer.missing for peer in peers if peer.missing}
-    )
-
-
-def _deliver(contender: Contender, offer: Offer, directory: Path) -> Run:
-    destination = directory / "destination"
-    destination.mkdir()
-    try:
-        return contender.deliver(offer, destination)
-    finally:
-        shutil.rmtree(destination)
-
-
-@contextmanager
-def _serving(
-    source: Path, files: dict[str, tuple[int, str]], scenario: Scenario, directory: Path
-) -> Iterator[Offer]:
-    command = [sys.executable, "-m", "tests.performance.serve", str(source)]
-    command += ["--tls"] if scenario.tls else []
-    with subprocess.Popen(  # noqa: S603 - our own module
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
-        hub = json.loads(server.stdout.readline())
-        ca_file = None
-        if scenario.tls:
-            ca_file = directory / "ca.pem"
-            ca_file.write_text(hub["ca_pem"])
-        yield Offer(hub["url"], hub["commit"], ca_file, files)
-        server.communicate("")
-
-
-def _figures(
-    scenario: Scenario,
-    mine: Contender,
-    runs: dict[str, list[Run]],
-    missing: dict[str, list[str]],
-) -> dict[str, Any]:
-    ours = runs[mine.name]
-    peers = []
-    for name, theirs in runs.items():
-        if name != mine.name:
-            pairs = list(zip(ours, theirs, strict=True))
-            wall = statistics.median(our.seconds / other.seconds for our, other in pairs)
-            cpu = statistics.median(our.cpu_seconds / other.cpu_seconds for our, other in pairs)
-            peers.append(
-                {
-                    "peer": name,
-                    "seconds": statistics.median(run.seconds for run in theirs),
-                    "cpuSeconds": statistics.median(run.cpu_seconds for run in theirs),
-                    "ratio": wall,
-                    "cpuRatio": cpu,
-                    "limit": scenario.limits.get(name),
-                }
-            )
-    return {
-        "scenario": scenario.name,
-        "ours": mine.name,
-        "seconds": statistics.median(run.seconds for run in ours),
-        "cpuSeconds": statistics.median(run.cpu_seconds for run in ours),
-        "peakMiB": max(run.peak_mib for run in ours),
-        "peakLimitMiB": PEAK_MIB,
-        "rounds": len(ours),
-        "peers": peers,
-        "notRun": {name: f"not installed: {', '.join(lacks)}" for name, lacks in missing.items()},
-    }
-
-
-def _misses(result: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{result['scenario']}: {peer['ratio']:.2f} of {peer['peer']}, at most {peer['limit']:.2f}"
-        for peer in result["peers"]
-        if peer["limit"] is not None and peer["ratio"] > peer["limit"]
-    ]
-    if result["peakMiB"] > PEAK_MIB:
-        lines.append(f"{result['scenario']}: {result['peakMiB']:.0f} MiB, at most {PEAK_MIB:.0f}")
-    return lines
-
-
-def _show(result: dict[str, Any], console: Console) -> None:
-    table = Table(title=f"{result['scenario']} ({result['rounds']} rounds)", title_justify="left")
-    for column in ("contender", "seconds", "CPU", "ours / theirs", "at most", "CPU ratio"):
-        table.add_column(column, justify="left" if column == "contender" else "right")
-    table.add_row(
-        result["ours"], f"{result['seconds']:.2f}", f"{result['cpuSeconds']:.2f}", "", "", ""
-    )
-    for peer in result["peers"]:
-        limit = "" if peer["limit"] is None else f"{peer['limit']:.2f}"
-        figures = [peer[key] for key in ("seconds", "cpuSeconds", "ratio", "cpuRatio")]
-        seconds, cpu, ratio, cpu_ratio = (f"{figure:.2f}" for figure in figures)
-        table.add_row(peer["peer"], seconds, cpu, ratio, limit, cpu_ratio)
-    for name, why in result["notRun"].items():
-        table.add_row(name, "not run", "", why, "", "")
+def _show(found: Sequence[Finding], console: Console) -> None:
+    table = Table(box=box.MARKDOWN)
+    for column in ("what", "ours", "theirs", "peer", "ratio", "limit"):
+        textual = column in {"what", "peer"}
+        table.add_column(column, justify="left" if textual else "right")
+    for finding in found:
+        row = finding.row
+        theirs = "" if finding.theirs is None else f"{finding.theirs:.2f}"
+        ratio = "" if finding.theirs is None else f"{finding.judged:.2f}"
+        limit = "" if row.at_most is None else f"<= {row.at_most:g}"
+        limit = limit if row.at_least is None else f">= {row.at_least:g}"
+        ours = f"{finding.ours:.2f} {row.unit}"
+        style = "red" if finding.missed else None
+        table.add_row(row.name, ours, theirs, row.peer, ratio, limit, style=style)
     console.print(table)
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    console.print(
-        f"ours: {result['peakMiB']:.0f} MiB peak memory; load {load:.1f} on {cores} cores"
-    )
-    if load > 2 * cores:
-        console.print("the machine is busy: wall times compare its other work, trust the CPU ratio")
+    console.print(f"load {load:.1f} on {cores} cores: a machine that does other work gives figures")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The same repository by `huggingface_hub.snapshot_download`, which verifies nothing.
 
-    python -m tests.performance.snapshot URL COMMIT DESTINATION [CA_FILE]
+    python -m tests.performance.snapshot REPOSITORY URL COMMIT DESTINATION
 
 prints one JSON line: seconds and CPU seconds of the call, without the imports.
 """
@@ -21,11 +21,11 @@ os.environ.update(
 from huggingface_hub import snapshot_download
 
 
-def main(url: str, commit: str, destination: str) -> None:
+def main(repository: str, url: str, commit: str, destination: str) -> None:
     """Download one repository into a fresh cache and say what it took."""
     before = resource.getrusage(resource.RUSAGE_SELF)
     began = time.monotonic()
-    snapshot_download("bench/model", revision=commit, endpoint=url, cache_dir=destination)
+    snapshot_download(repository, revision=commit, endpoint=url, cache_dir=destination)
     seconds = time.monotonic() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -33,4 +33,4 @@ def main(url: str, commit: str, destination: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:])

@@ -205,6 +205,7 @@ class _Crew:
             else:
                 if not file.opened:
                     file.open()
+                file.make_room(segment)
                 try:
                     fetcher.fetch(segment, partial(self._work.accepted, file))
                 finally:

@@ -5,18 +5,19 @@ answered with content, so that a source that refuses or ignores ranges is notice
 What arrives is written at once and hashed in byte order; `offset` is how far the hash has come, and
 the only progress that counts for a resume.
 
-Every method but `open`, `write` and `close` is called under the lock of `work`.
+Every method but `open`, `make_room`, `write` and `close` is called under the lock of `work`.
 Rules: NS-DL-14, NS-DL-17, NS-DL-18.
 """
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final
 
 from gpustack_delivery.adapters import kernel
@@ -27,6 +28,7 @@ from gpustack_delivery.node.downloading.fetching import RETRIES, Fetcher, Segmen
 from gpustack_delivery.node.downloading.ledger import Target
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+RESERVED_BYTES: Final = 64 << 20
 _NO_PREALLOCATION: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
@@ -40,8 +42,8 @@ class Shape:
         retries: requests in a row that may bring nothing before the source is given up.
     """
 
-    segment_bytes: int = 8 << 20
-    checkpoint_bytes: int = 64 << 20
+    segment_bytes: int = 4 << 20
+    checkpoint_bytes: int = 16 << 20
     retries: int = RETRIES
 
 
@@ -58,7 +60,11 @@ class Buffers:
         self.lent += 1
         if self._free:
             return self._free.pop()
-        return memoryview(mmap(-1, self._segment_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS))
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        memory = mmap.mmap(-1, self._segment_bytes, flags=flags)
+        with suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        return memoryview(memory)
 
     def take_back(self, buffer: memoryview, *, keep: bool) -> None:
         """Accept a segment's memory back, to lend it again or to free it."""
@@ -103,6 +109,8 @@ class File:
         self._ignores_ranges = False
         self._ready: dict[int, Piece] = {}
         self._descriptor = -1
+        self._reserving = threading.Lock()
+        self._reserved = offset
 
     @property
     def size(self) -> int:
@@ -176,24 +184,39 @@ class File:
         return self._ready.pop(self.offset, None)
 
     def open(self) -> None:
-        """Open or make the file, cut it to what is hashed, and reserve the rest of its blocks.
+        """Open or make the file, and cut it to what is hashed.
 
         Raises:
-            OSError: the filesystem refused; what it had reserved is given back.
+            OSError: the filesystem refused.
         """
         destination = self.target.destination
         destination.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(destination, flags, 0o644)
         os.ftruncate(self._descriptor, self.offset)
-        if self.in_one_piece:
-            return
-        try:
-            os.posix_fallocate(self._descriptor, self.offset, self.size - self.offset)
-        except OSError as error:
-            os.ftruncate(self._descriptor, self.offset)
-            if error.errno not in _NO_PREALLOCATION:
-                raise
+        self._reserved = self.offset
+
+    def make_room(self, segment: Segment) -> None:
+        """Reserve the blocks of a segment that is about to be asked for.
+
+        A stretch of several segments at a time: one call for a whole large file holds everything up
+        on filesystems that take long for it, one for each segment scatters its blocks.
+
+        Raises:
+            OSError: the filesystem refused; what it had reserved of the stretch is given back.
+        """
+        with self._reserving:
+            while self._reserved < segment.start + segment.length:
+                stretch = min(RESERVED_BYTES, self.size - self._reserved)
+                try:
+                    os.posix_fallocate(self._descriptor, self._reserved, stretch)
+                except OSError as error:
+                    # What other threads write lies before the stretch.
+                    os.ftruncate(self._descriptor, self._reserved)
+                    if error.errno not in _NO_PREALLOCATION:
+                        raise
+                    stretch = self.size - self._reserved
+                self._reserved += stretch
 
     @property
     def opened(self) -> bool:

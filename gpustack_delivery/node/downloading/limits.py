@@ -17,7 +17,7 @@ from typing import Final
 
 from gpustack_delivery.ports import Clock
 
-WINDOW_SEGMENTS: Final = 16
+WINDOW_SEGMENTS: Final = 12
 """Segments that all downloads of the node together hold in memory, a few more while they change."""
 
 LEAST_SEGMENTS: Final = 2

@@ -13,6 +13,7 @@ import pytest
 
 from gpustack_delivery.adapters.host import KernelDisk
 from gpustack_delivery.errors import AttemptFault, HostFault, Reason
+from gpustack_delivery.node.downloading import files
 from tests.unit.node.downloading.site import CHECKPOINT, SEGMENT, Site, pattern
 from tests.unit.origin import Handler, Origin
 
@@ -96,6 +97,27 @@ def test_failed_reservation_of_blocks(
     monkeypatch.setattr(os, "posix_fallocate", failing)
     assert ended(site) == outcome
     assert origin.seen == []
+
+
+def test_disk_that_fills_up_midway(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are reserved stretch by stretch; when one is refused, nothing before it is lost."""
+    site, stretches = site_of(serve), set[tuple[int, int]]()
+    monkeypatch.setattr(files, "RESERVED_BYTES", 2 * SEGMENT)
+    reserve = os.posix_fallocate
+
+    def filling(descriptor: int, offset: int, size: int) -> None:
+        stretches.add((offset, size))
+        if offset >= 2 * CHECKPOINT:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        reserve(descriptor, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", filling)
+    assert ended(site) == FULL
+    assert stretches == {(at, 2 * SEGMENT) for at in range(0, 2 * CHECKPOINT + 1, 2 * SEGMENT)}
+    assert site.target("f", CONTENT).destination.stat().st_size == 2 * CHECKPOINT
+    monkeypatch.setattr(os, "posix_fallocate", reserve)
+    site.fetch(site.target("f", CONTENT))
+    assert site.content("f") == CONTENT
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])

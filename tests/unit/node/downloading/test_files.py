@@ -12,6 +12,8 @@ import pytest
 
 from gpustack_delivery.adapters.host import KernelDisk
 from gpustack_delivery.errors import AttemptFault, Reason
+from gpustack_delivery.node.downloading.limits import WINDOW_SEGMENTS
+from tests.unit.fakes import eventually
 from tests.unit.node.downloading.site import CHECKPOINT, SEGMENT, Site, entry, pattern
 from tests.unit.origin import Handler, Origin, Seen, Wire
 
@@ -90,8 +92,9 @@ def test_window_bounds_what_is_fetched_ahead(serve: Serve) -> None:
 
     site, origin = serve(handler)
     running = site.start(site.target("big", content))
+    eventually(lambda: len(origin.seen) >= WINDOW_SEGMENTS, "a window's worth of requests")
     site.clock.advance(1)
-    assert len(origin.seen) == 16
+    assert len(origin.seen) == WINDOW_SEGMENTS
     assert not running.done
     release.set()
     running.finish()

@@ -13,7 +13,11 @@ import pytest
 from emulator.clock import ManualClock
 from gpustack_delivery.errors import AttemptFault, Reason
 from gpustack_delivery.node.downloading import Limits
-from gpustack_delivery.node.downloading.limits import Abandoned
+from gpustack_delivery.node.downloading.limits import (
+    LEAST_SEGMENTS,
+    WINDOW_SEGMENTS,
+    Abandoned,
+)
 from tests.unit.fakes import eventually
 from tests.unit.node.downloading.site import SEGMENT, Site, pattern
 from tests.unit.origin import HANG_UP, Handler, Origin, Seen, Wire
@@ -172,16 +176,16 @@ def test_memory_is_shared_between_downloads() -> None:
     """Each download's share shrinks with their number, and never below what it needs to go on."""
     limits = Limits(ManualClock())
     woken: list[str] = []
-    assert limits.share_segments == 16
+    assert limits.share_segments == WINDOW_SEGMENTS
     with limits.taking_part(lambda: woken.append("a")):
-        assert limits.share_segments == 16
+        assert limits.share_segments == WINDOW_SEGMENTS
         with limits.taking_part(lambda: woken.append("b")):
-            assert limits.share_segments == 8
+            assert limits.share_segments == WINDOW_SEGMENTS // 2
         assert woken == ["a"]
     with ExitStack() as downloads:
         for _ in range(20):
             downloads.enter_context(limits.taking_part(lambda: None))
-        assert limits.share_segments == 2
+        assert limits.share_segments == LEAST_SEGMENTS
 
 
 def test_many_downloads_with_little_memory_all_end(serve: Serve) -> None:
