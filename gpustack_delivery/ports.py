@@ -56,6 +56,9 @@ class Change:
 class Kube(Protocol):
     """The Kubernetes API. Every call may raise a class of `errors.ApiFault`."""
 
+    def within(self, seconds: float) -> Kube:
+        """Return the same API for somebody in a hurry: silence is given up after so long."""
+
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
         """Return one object as the server holds it."""
 

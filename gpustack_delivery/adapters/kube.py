@@ -154,9 +154,16 @@ class _Call:
 class KubeClient:
     """The Kubernetes API as one identity; `ports.Kube` says what each call means. Thread-safe."""
 
-    def __init__(self, identity: _Kubeconfig | _ServiceAccount) -> None:
+    def __init__(
+        self, identity: _Kubeconfig | _ServiceAccount, patience_seconds: float = REQUEST_SECONDS
+    ) -> None:
         self._identity = identity
+        self._patience = patience_seconds
         self._adopt()
+
+    def within(self, seconds: float) -> KubeClient:
+        """Return a client of the same connections that gives silence up sooner, watches apart."""
+        return KubeClient(self._identity, seconds)
 
     def _adopt(self) -> None:
         self._base = self._identity.settings.host.rstrip("/")
@@ -270,7 +277,7 @@ class KubeClient:
         return PassedOn(response)
 
     def _object(self, call: _Call) -> Json:
-        body = decode(drain(self._send(call, seconds=REQUEST_SECONDS)))
+        body = decode(drain(self._send(call, seconds=self._patience)))
         if body is None:
             raise Unreachable("the Kubernetes API answered something that is not a JSON object")
         return body

@@ -29,6 +29,7 @@ from gpustack_delivery.errors import (
     Conflict,
     DeliveryError,
     Forbidden,
+    Invalid,
     NotFound,
 )
 from gpustack_delivery.httpd.certificates import (
@@ -138,14 +139,13 @@ class SharedSecret:
         made = made_in_memory([*self._hosts, *sorted(names.difference(self._hosts))])
         before = held.ca_pem.partition(_END)[0] + _END
         made = Identity(made.pair, made.ca_pem + before)
-        body = self._encode(made)
-        body["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"]
         try:
-            self._kube.update(SECRETS, body)
-        except Forbidden:
+            # Type and labels are whoever's they are; the version keeps two replicas apart.
+            self._kube.update(SECRETS, {**secret, "data": self._encode(made)["data"]})
+        except (Forbidden, Invalid):  # rights of an older chart, or a Secret that is immutable
             _log.warning(
-                "the worker may not update the Secret %s, whose certificate lacks %s: upgrade the "
-                "chart with the image, or delete the Secret",
+                "the Secret %s cannot be updated, and its certificate lacks %s: upgrade the chart "
+                "with the image, or delete the Secret",
                 self._name,
                 ", ".join(missing),
             )

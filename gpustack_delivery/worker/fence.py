@@ -22,6 +22,10 @@ class FencedKube:
         self._kube = kube
         self._leading = leading
 
+    def within(self, seconds: float) -> FencedKube:
+        """Return the same for somebody in a hurry."""
+        return FencedKube(self._kube.within(seconds), self._leading)
+
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
         """Return one object."""
         return self._kube.get(resource, name, namespace)

@@ -38,7 +38,7 @@ from gpustack_delivery.worker.options import WorkerOptions
 from gpustack_delivery.worker.public_api.service import Place, PublicApi, Ways
 from gpustack_delivery.worker.term import Duties, Term
 from gpustack_delivery.worker.trust import establish_all
-from gpustack_delivery.worker.webhooks import Principals, Webhooks
+from gpustack_delivery.worker.webhooks import LOOK_SECONDS, Principals, Webhooks
 
 CERTIFICATE_SECONDS: Final = 60.0
 _START_ATTEMPTS: Final = 30
@@ -85,7 +85,8 @@ class Worker:
         self._webhooks: Webhooks | None = None
         self._public = public
         self._public_api: PublicApi | None = None
-        self._granting = Granting(kube, clock)
+        self._hasty = kube.within(LOOK_SECONDS)
+        self._granting = Granting(self._hasty, clock)
         self._changed = threading.Condition()
         self._stopping = False
         self._keeper = threading.Thread(target=self._keep, name="certificate", daemon=True)
@@ -104,7 +105,7 @@ class Worker:
         principals = Principals(username, options.plugin_username, options.namespace)
         self._granting.start()
         self._webhooks = Webhooks(
-            self._kube,
+            self._hasty,
             principals,
             self._metrics,
             self._granting,

@@ -109,6 +109,10 @@ class FakeKube:
         self.trouble: list[ApiFault | None] = []
         self.version = 100
 
+    def within(self, seconds: float) -> FakeKube:
+        """Return the same: no answer takes any time."""
+        return self
+
     def put(self, resource: Resource, body: Json) -> Json:
         """Create or replace an object as if another client had, keeping its status and uid."""
         with self.lock:

@@ -255,6 +255,21 @@ def test_nobody_listening_is_unreachable(tmp_path: Path) -> None:
     kube.close()
 
 
+def test_a_hasty_client_gives_silence_up(api: Api, kube: KubeClient) -> None:
+    """It hears nothing within its own time, while the client it was made from waits and hears."""
+    release = threading.Event()
+
+    def late(_request: Request) -> Response:
+        release.wait(20)
+        return answer(OBJECT)
+
+    api.respond = late
+    with pytest.raises(Unreachable):
+        kube.within(0.05).get(CONFIG_MAPS, "a", "ns")
+    release.set()
+    assert kube.get(CONFIG_MAPS, "a", "ns") == OBJECT
+
+
 def watching(api: Api, *lines: bytes, hold: threading.Event | None = None) -> None:
     """Make the API answer watches with these lines, split badly, and then end or hang."""
 

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gpustack_delivery.errors import ConfigurationFault, Forbidden, Unreachable
+from gpustack_delivery.errors import (
+    ApiFault,
+    ConfigurationFault,
+    Forbidden,
+    Invalid,
+    Unreachable,
+)
 from gpustack_delivery.httpd import Request, Response, Server
 from gpustack_delivery.httpd.certificates import Authority, hosts_of
 from gpustack_delivery.vocabulary.resources import SECRETS
@@ -144,16 +150,17 @@ def test_a_certificate_of_somebody_elses_is_served_as_it_is(
     assert "lacks public-api.svc" in caplog.text
 
 
-def test_a_worker_that_may_not_update_serves_what_there_is() -> None:
-    """An image that is newer than its chart goes on."""
+@pytest.mark.parametrize("refusal", [Forbidden("no right", code=403), Invalid("fixed", code=422)])
+def test_a_secret_that_cannot_be_updated_is_served_as_it_is(refusal: ApiFault) -> None:
+    """An image that is newer than its chart goes on, and so does one with a Secret made fast."""
     kube = ClusterKube()
     held = shared(kube).read()
     update = kube.update
 
-    def forbidden(*args: object, **kwargs: object) -> object:
-        raise Forbidden("no right", code=403)
+    def refused(*args: object, **kwargs: object) -> object:
+        raise refusal
 
-    kube.update = forbidden  # type: ignore[method-assign, assignment]
+    kube.update = refused  # type: ignore[method-assign, assignment]
     assert shared(kube, "public-api.svc").read() == held
     kube.update = update  # type: ignore[method-assign]
     assert shared(kube, "public-api.svc").read() != held
