@@ -205,19 +205,18 @@ def _fault(arguments: argparse.Namespace, _: ExitStack) -> None:
         headers = {"Authorization": "Bearer {token}".format_map(control)}
     except OSError as error:
         raise UsageError(
-            f"{str(arguments.file)!r} cannot be read ({error.strerror}): name the file that `up` "
+            f"{arguments.file} cannot be read ({error.strerror}): name the file that `up` "
             "prints after the word control"
         ) from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-        raise UsageError(f"{str(arguments.file)!r} is not the control file of a cluster") from None
+        raise UsageError(f"{arguments.file} is not the control file of a cluster") from None
     if not headers["Authorization"].isprintable():
-        raise UsageError(f"{str(arguments.file)!r} holds a token that no header can carry")
+        raise UsageError(f"{arguments.file} holds a token that no header can carry")
     try:
         _send(arguments.command, HTTPConnection(host, port, timeout=_FAULT_SECONDS), headers)
     except (OSError, HTTPException) as error:
         raise UsageError(
-            f"the cluster of {str(arguments.file)!r} does not answer at {host}:{port}: "
-            f"{_words(error)}"
+            f"the cluster of {arguments.file} does not answer at {host}:{port}: {_words(error)}"
         ) from None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import Final, NoReturn
 
@@ -37,6 +38,18 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
                 f"must be a whole number from {least} to {most}: {text!r}"
             )
         return number
+
+    return read
+
+
+def number(least: float, most: float) -> Callable[[str], float]:
+    """Return the `type` of a flag that takes any number within bounds."""
+
+    def read(text: str) -> float:
+        with suppress(ValueError):
+            if least <= float(text) <= most:
+                return float(text)
+        raise argparse.ArgumentTypeError(f"must be a number from {least} to {most}: {text!r}")
 
     return read
 

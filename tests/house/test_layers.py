@@ -193,3 +193,11 @@ def test_a_planted_client_is_seen(tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text("import urllib3")
     assert list(misplaced_clients([parse(file, tmp_path)]))
+
+
+def test_every_command_complains_in_one_line() -> None:
+    """Whoever reads a command line takes the parser that says one line, not the library's own."""
+    everyone = sources("gpustack_delivery", "emulator", "spec_tests", "tests")
+    plain = {source.module for source in everyone if "argparse.ArgumentParser(" in source.text}
+    own = {f"{OURS}.terminal", "tests.house.test_layers"}
+    assert {module for module in plain if not module.startswith("tests.unit.")} <= own

@@ -10,7 +10,9 @@ import pytest
 
 import tests.mutants.__main__ as mutants
 import tests.performance.__main__ as performance
+import tests.performance.scale.__main__ as scale
 import tests.soak.__main__ as soak
+import tests.writers.__main__ as writers
 from spec_tests.report import pages
 from tests.performance import emulated
 
@@ -46,6 +48,19 @@ TOOLS: Final[dict[str, tuple[Callable[[list[str]], int], dict[str, tuple[str, ..
             "--only": ("", "x", ODD),
             "--no-such-flag": ("x",),
         },
+    ),
+    "writers": (
+        writers.main,
+        {
+            "--hours": ("", "x", "0", "-1", "1001", "nan", "inf", ODD),
+            "--seed": ("", "x", "-1", HUGE, ODD),
+            "--mutant": ("", "x", ODD),
+            "--no-such-flag": ("x",),
+        },
+    ),
+    "scale": (
+        scale.main,
+        {"--nodes": NUMBER, "--against": (*NUMBER, "1"), "--no-such-flag": ("x",)},
     ),
     "mutants": (mutants.main, {"--no-such-flag": ("x",)}),
 }

@@ -8,24 +8,26 @@ a worker that loses updates, and its walk must end with one.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import sys
+from collections.abc import Sequence
 
 import pytest
 
+from gpustack_delivery.terminal import Parser, number, whole_number
 from tests.writers.mutants import MUTANTS
 from tests.writers.walk import LostUpdateError, Walk
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Walk; return 0, or 1 with the seed and the last steps when an update was lost."""
-    parser = argparse.ArgumentParser(prog="python -m tests.writers", description=main.__doc__)
-    parser.add_argument("--hours", type=float, default=2.0)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser = Parser(prog="python -m tests.writers", description=main.__doc__)
+    any_seed = random.SystemRandom().randrange(1 << 32)
+    parser.add_argument("--hours", type=number(0.01, 1000), default=2.0, metavar="N")
+    parser.add_argument("--seed", type=whole_number(0, 2**32 - 1), default=any_seed, metavar="N")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="walk with a broken worker")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     logging.disable()  # the worker has a lot to complain of
     with pytest.MonkeyPatch.context() as patch:
         if options.mutant:

@@ -10,7 +10,6 @@ that its own metrics count for a pass. The exit status is 1 when a limit is miss
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -21,6 +20,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from gpustack_delivery.terminal import Parser, whole_number
 from tests.performance.scale.process import Cost, WorkerProcess
 from tests.performance.scale.stage import ARTIFACTS, NAMESPACES, POOLS, PREFETCHES, Stage
 
@@ -142,13 +142,15 @@ def show(large: Figures, small: Figures, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tell the story twice, print the figures and return the exit status."""
-    parser = argparse.ArgumentParser(prog="bench-scale", description="one worker, many nodes")
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--against", type=int, default=500, help="the smaller cluster")
+    parser = Parser(prog="python -m tests.performance.scale", description="many nodes")
+    parser.add_argument("--nodes", type=whole_number(1, 100_000), default=5000)
+    parser.add_argument(
+        "--against", type=whole_number(1, 100_000), default=500, help="the smaller cluster"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     options = parser.parse_args(arguments)
     if not POOLS <= options.against < options.nodes:
-        parser.error(f"there must be at least {POOLS} nodes, and fewer in the smaller cluster")
+        parser.error(f"--against must be at least {POOLS}, and less than --nodes")
     console = Console(stderr=options.json)
     small, large = tell(options.against, console), tell(options.nodes, console)
     show(large, small, console)
