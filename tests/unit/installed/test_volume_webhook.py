@@ -6,12 +6,14 @@ import http.client
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from emulator.contracts import Json
 from gpustack_delivery.httpd.certificates import client_context
+from gpustack_delivery.worker import operator
 from spec_tests.observe import fetch
 from tests.unit.installed.installation import API, FILES, NAMESPACE, Installation, installed
 
@@ -21,7 +23,9 @@ ON = {"volumeWebhook": {"enabled": True}}
 @pytest.fixture(scope="module")
 def world() -> Iterator[Installation]:
     """An installation with the webhook, a node with its plugin, and one resolved artifact."""
-    with installed(ON) as installation:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(operator, "LOOK_SECONDS", 60.0)  # a slow machine is no silent API server
+        installation = stack.enter_context(installed(ON))
         installation.embedded.start_plugin(installation.cluster.add_node("node-a"))
         installation.artifact("tiny", "team-a")
         installation.resolved("tiny", "team-a")
