@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -57,7 +58,11 @@ def test_a_repeated_publish_stacks_nothing_even_after_a_revocation(stage: Stage)
     stage.start()
     stage.mounted(digest)
     stage.artifact(resolved=False)
-    eventually(lambda: stage.publish(digest, "u2")[0] == "PERMISSION_DENIED", "the revocation")
+    others = count()  # one that came in time has its mount, and would be let in again
+    eventually(
+        lambda: stage.publish(digest, f"other-{next(others)}")[0] == "PERMISSION_DENIED",
+        "the revocation",
+    )
     for _ in range(3):
         assert stage.publish(digest) == ("OK", "")
     assert len(stage.mounts.at(stage.target())) == 1
