@@ -21,11 +21,12 @@ from gpustack_delivery.vocabulary.resources import Json, Resource
 DEADLINE_SECONDS = 20.0
 
 
-def eventually(condition: Callable[[], object], what: str = "the condition") -> None:
-    """Wait until a condition holds; fail with its name when it does not."""
+def eventually(condition: Callable[[], object], what: object = "the condition") -> None:
+    """Wait until a condition holds; fail with its name, or what a name is called for, if not."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true"
+        late = time.monotonic() >= deadline
+        assert not late, f"{what() if callable(what) else what} did not come true"
         threading.Event().wait(0.002)
 
 
@@ -206,12 +207,9 @@ class FakeKube:
         with self.lock:
             self._called(f"watch {resource.plural} {resource_version}")
             watch = FakeWatch(queue.Queue())
-            for version, key, change in self._told:
-                if (
-                    version > int(resource_version)
-                    and key[0] == resource.plural
-                    and namespace in ("", key[1])
-                ):
+            for version, (plural, space, _), change in self._told:
+                known = version <= int(resource_version)
+                if not known and plural == resource.plural and namespace in ("", space):
                     watch.changes.put(copy.deepcopy(change))
             self.watches.append((resource.plural, namespace, watch))
             return watch

@@ -224,7 +224,7 @@ class Stage:
             answers.append(self.publish(digest, pod, **fields))  # type: ignore[arg-type]
             return answers[-1][0] == "OK"
 
-        eventually(done, f"a mount after {answers[-1:]}")
+        eventually(done, lambda: f"a mount after {answers[-1]}")
 
     def https(self, path: str, method: str = "GET") -> tuple[int, bytes]:
         """Ask the secure port."""
