@@ -222,8 +222,8 @@ class Plugin:
         try:
             table = self._world.mounts.table()
             store.references.rebuild(table)
-            store.trees.empty_trash(mount.root for mount in table)
             store.trees.discard_strays(store.references.digests())
+            store.trees.empty_trash(mount.root for mount in table)
         except HostFault as fault:
             # Mounts wait and nothing is collected until the reporter's next try succeeds.
             _log.error("references cannot be rebuilt: %s detail=%s", fault, fault.detail)

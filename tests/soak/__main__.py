@@ -1,14 +1,16 @@
 """`make soak`: kills, power cuts and races for a bounded time, as root.
 
-    python -m tests.soak [--seconds N] [--seed N] [--only crash|power|race]
+    python -m tests.soak [--seconds N] [--seed N] [--only prove|crash|power|race]
 
-crash   a life of mounts is led once; then a plugin is killed at each named step of that life, and
-        after that along chains of deaths at random steps and moments
+prove   first of all, each mutant is led into the attack that must notice it
+crash   a plugin is killed at every named step of a life and of the lives after a death, and then
+        along chains of deaths at random steps and moments
 power   the same chains, and each death is a power cut: what was not synced is there, gone or torn
 race    many Pods, deaths, collections and cancellations at once
 
 A line is printed for each; the first broken invariant ends it with status 1 and the seed and plans
-that led there.
+that led there. So does a mutant that was not caught, or a named step at which no plugin died. The
+mutants and the named steps are always gone through; the seconds are shared by what is random.
 """
 
 from __future__ import annotations
@@ -17,61 +19,56 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gpustack_delivery.terminal import Parser, whole_number
 from spec_tests.needs import missing
-from tests.soak.lives import chains, each_step, live
+from tests.soak.lives import Tour, chains, live, node
 from tests.soak.power import PowerCut
+from tests.soak.proving import prove
 from tests.soak.races import race
 from tests.soak.scene import Scene
-from tests.soak.steps import Plan
-from tests.soak.world import World
 
 Over = Callable[[], bool]
-SHARES: Final = {"crash": 0.5, "power": 0.3, "race": 0.2}
+Attack = Callable[[Over, random.Random], str]
+SHARES: Final = {"prove": 0.0, "crash": 0.5, "power": 0.3, "race": 0.2}
 
 
 def crash(over: Over, chance: random.Random) -> str:
     """Kill at each named step, then at random."""
-    with World(models=2) as world, Scene(world) as scene:
-        live(scene, world.models, [])
-        steps = scene.steps()
-        named = each_step(steps)
-        chance.shuffle(named)
-        tried = 0
-        for plan in named:
+    with node() as world, Scene(world) as scene:
+        tour = Tour(scene, world.models)
+        tour.walk()
+        named = scene.deaths
+        for plans in chains(tour.steps, chance):
             if over():
                 break
-            _try(scene, world, [plan])
-            tried += 1
-        for plans in chains(steps, chance):
-            if over():
-                break
-            _try(scene, world, plans)
-        return f"{scene.deaths} kills, {tried} of {len(named)} named steps tried"
+            live(scene, world.models, plans)
+        kills = scene.deaths - named
+        return f"{named} kills at all of {len(tour)} named steps, {kills} at random"
 
 
 def power(over: Over, chance: random.Random) -> str:
     """Cut the power at random."""
-    with World(models=2) as world, Scene(world, PowerCut(chance)) as scene:
+    with node() as world, Scene(world, PowerCut(chance)) as scene:
         live(scene, world.models, [])
         steps = scene.steps()
         arriving = [step for step in steps if "partial/H/N" in step]
         for pair in zip(chains(arriving, chance), chains(steps, chance), strict=False):
             for plans in pair:
-                _try(scene, world, plans)
+                live(scene, world.models, plans)
             if over():
                 break
-        return f"{scene.deaths} power cuts"
+        return f"{scene.deaths} power cuts at {len(scene.died_at)} named steps"
 
 
-def _try(scene: Scene, world: World, plans: list[Plan]) -> None:
-    try:
-        live(scene, world.models, plans)
-    except AssertionError as error:
-        raise AssertionError(f"after deaths at {plans}: {error}") from error
+ATTACKS: Final[Mapping[str, Attack]] = {
+    "prove": prove,
+    "crash": crash,
+    "power": power,
+    "race": race,
+}
 
 
 def _deadline(seconds: float) -> Over:
@@ -92,11 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if missing(("kernel-mounts",)):
         sys.stderr.write("soak: needs root and the right to unshare the mount namespace\n")
         return 2
-    soaks = {"crash": crash, "power": power, "race": race}
     for name in [args.only] if args.only else SHARES:
         seconds = args.seconds * (1.0 if args.only else SHARES[name])
         try:
-            survived = soaks[name](_deadline(seconds), random.Random(args.seed))  # noqa: S311 - repeatable
+            survived = ATTACKS[name](_deadline(seconds), random.Random(args.seed))  # noqa: S311 - repeatable
         except AssertionError as error:
             sys.stderr.write(f"soak: {name} broke with --seed {args.seed}: {error}\n")
             return 1

@@ -1,6 +1,8 @@
 """What must hold on a node, seen from outside the plugin: by the kernel's mount table and by bytes.
 
 at any moment     a mount of ours shows exactly its digest's files, read-only, one a target
+                  a mount has its record, which says that digest: it was written before the bind
+                  and goes after the unmount
                   a directory under `published` with a marker is whole
 after a restart   the records of references are exactly the live mounts
                   nothing in the trash, at most one partial a digest, no record half written,
@@ -12,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +48,11 @@ class Look:
         """Check every mount, and every tree that could be mounted."""
         for mount in self._ours():
             self.mount(mount.target)
+            assert self._recorded().get(str(mount.target)) == _shown(mount), (
+                f"a mount without its record: {mount.target}"
+            )
         for directory in self._children("published"):
-            if (directory / "marker").exists():
+            if _marked(directory):
                 self._whole(directory / "tree", self.models[directory.name])
 
     def mount(self, target: Path) -> None:
@@ -61,20 +66,21 @@ class Look:
 
     def references(self) -> None:
         """Check that the records of references are the live mounts."""
-        records = [json.loads(p.read_bytes()) for p in self._children("ledger/refs")]
-        recorded = {record["targetPath"]: record["hex"] for record in records}
-        assert recorded == {str(mount.target): _shown(mount) for mount in self._ours()}
+        live = {str(mount.target): _shown(mount) for mount in self._ours()}
+        assert self._recorded() == live, f"records {self._recorded()} of mounts {live}"
 
     def recovered(self) -> None:
         """Check that a plugin which serves has left nothing behind of those that died."""
         self.references()
-        assert self._children("trash") == []
+        assert self._children("trash") == [], "something is left in the trash"
         for directory in self._children("published"):
             assert (directory / "marker").exists(), f"published without a marker: {directory}"
             assert {p.name for p in directory.iterdir()} == {"marker", "manifest.json", "tree"}
         for directory in self._children("partial"):
             assert len(list(directory.iterdir())) == 1, f"orphans in {directory}"
-        assert [p for p in self._children("ledger/digests") if p.suffix != ".json"] == []
+        for where in ("ledger/refs", "ledger/digests"):
+            torn = [p for p in self._children(where) if p.suffix != ".json"]
+            assert torn == [], f"half written records: {torn}"
 
     def shown(self, target: Path) -> str | None:
         """Return the digest that is mounted at a target."""
@@ -87,14 +93,20 @@ class Look:
 
     def published(self) -> set[str]:
         """Return every published digest."""
-        return {f"sha256:{directory.name}" for directory in self._children("published")}
+        return {f"sha256:{path.name}" for path in self._children("published") if _marked(path)}
 
-    def missing_bytes(self) -> int:
-        """Return how many bytes of all models are neither published nor noted as safe."""
+    def missing_bytes(self, unwanted: Set[str] = frozenset()) -> int:
+        """Return how many bytes of all models are neither published nor noted as safe.
+
+        Args:
+            unwanted: digests that nobody will ask for again.
+        """
         missing = 0
         for name, model in self.models.items():
             directory = self.inside(self.cache / "published" / name)
-            if not (directory / "marker").exists() or self._damaged(directory):
+            if model.digest in unwanted:
+                continue
+            if not _marked(directory) or self._damaged(directory):
                 missing += model.size_bytes - self._safe_bytes(name)
         return missing
 
@@ -127,6 +139,12 @@ class Look:
         present = {p: s for p, s in safe.items() if (tree / p).exists()}
         return sum(s for p, s in present.items() if (tree / p).stat().st_size >= s)
 
+    def _recorded(self) -> dict[str, str]:
+        """Return what the records of references say: the hex of a digest by its target."""
+        paths = [p for p in self._children("ledger/refs") if p.suffix == ".json"]
+        records = [json.loads(path.read_bytes()) for path in paths]
+        return {record["targetPath"]: record["hex"] for record in records}
+
     def _ours(self) -> list[Mount]:
         return [m for m in self.table.table() if m.target.is_relative_to(self.kubelet)]
 
@@ -135,11 +153,28 @@ class Look:
         return sorted(directory.iterdir()) if directory.is_dir() else []
 
     def _whole(self, tree: Path, model: Model) -> None:
-        found = {str(p.relative_to(tree)): p.read_bytes() for p in tree.rglob("*") if p.is_file()}
+        found = {str(p.relative_to(tree)): _content(p) for p in tree.rglob("*") if p.is_file()}
         wrong = sorted(
             p for p in found.keys() | model.files.keys() if found.get(p) != model.files.get(p)
         )
         assert wrong == [], f"{model.name} at {tree} is not whole: {wrong}"
+
+
+def _content(path: Path) -> bytes | None:
+    """Return a file's bytes, None for one that is gone or cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _marked(directory: Path) -> bool:
+    """Say whether a directory has the marker of its own digest."""
+    try:
+        marker = json.loads((directory / "marker").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return bool(marker["digest"] == f"sha256:{directory.name}")
 
 
 def _shown(mount: Mount) -> str:

@@ -5,8 +5,8 @@
 It puts a small tmpfs on the cache root, loads the plugin's modules once, and then does what the
 lines of its standard input say, one JSON object each, answering each with one. Every plugin is a
 fork of it that runs `gpustack-delivery model-manager`; finer segments, checkpoints and graces than
-production's, and the steps of `steps`, exist in that fork alone. Mounts go with the namespace when
-this process ends.
+production's, the steps of `steps`, and a mutant's fault exist in that fork alone. Mounts go with
+the namespace when this process ends.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from gpustack_delivery.__main__ import COMMANDS, main
 from gpustack_delivery.adapters import kernel
 from gpustack_delivery.adapters.host import KernelMounts
@@ -30,6 +32,7 @@ from gpustack_delivery.decisions import collection
 from gpustack_delivery.node import attempts
 from gpustack_delivery.node.cache import delete_tree
 from gpustack_delivery.node.downloading import Downloader, Shape
+from tests.soak.mutants import MUTANTS
 from tests.soak.steps import Plan, Steps
 
 SEGMENT: Final = 64 << 10
@@ -94,6 +97,8 @@ class Launcher:
             journal = Path(order["journal"]) if order["journal"] else None
             plan = Plan(order["step"], order["occurrence"], order["seconds"])
             watched = (self._cache, self._kubelet)
+            if order["mutant"]:
+                MUTANTS[order["mutant"]].breaks(pytest.MonkeyPatch())
             Steps(plan, watched, Path(order["trace"]), journal).install()
             status = main(["model-manager", *order["arguments"]])
         finally:

@@ -1,4 +1,8 @@
-"""The life that a node is put through again and again, and where in it a plugin may die."""
+"""The life that a node is put through again and again, and where in it a plugin may die.
+
+`Tour` visits every named step there is: those of an undisturbed life, and those that only a life
+after a death has, such as clearing what the dead one left. Chains of deaths go on from there.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,61 @@ from typing import Final
 
 from tests.soak.scene import Scene
 from tests.soak.steps import Plan
-from tests.soak.world import Model
+from tests.soak.world import Model, World
 
 CHAIN: Final = 4
+MODELS: Final = 3
+HIGH, LOW = 27, 20
+"""Watermarks between which two models fit and a third one makes room first."""
+
+MILESTONES: Final = tuple(
+    f"{moment} {step}"
+    for step in (
+        "pwrite partial/H/N/tree/*",
+        "fsync partial/H/N/tree/*",
+        "replace partial/H/N/state/X.json",
+        "chmod partial/H/N/tree/*",
+        "fsync partial/H/N/marker.tmp",
+        "replace partial/H/N/marker",
+        "rename published/H",
+        "fsync published",
+        "fsync ledger/refs/X.json.tmp",
+        "replace ledger/refs/X.json",
+        "bind target",
+        "unmount target",
+        "unlink ledger/refs/X.json",
+        "replace ledger/digests/X.json",
+        "unlink ledger/digests/X.json",
+        "rename trash/H",
+        "rename partial/H/N",
+    )
+    for moment in ("before", "after")
+)
+"""Steps that a tour must have found, by whatever way: each is one that the contract names."""
+
+_TRIES: Final = 6
 _LONGEST_LIFE_SECONDS: Final = 0.6
 
 
+def node() -> World:
+    """Return a world in which a life has every kind of step."""
+    return World(models=MODELS, high=HIGH, low=LOW)
+
+
 def live(scene: Scene, models: Sequence[Model], plans: Sequence[Plan]) -> None:
-    """Mount, share, unmount, find damage, deliver again; die where the plans say."""
-    first, second = models[:2]
+    """Mount, share, unmount, find damage, deliver again, make room; die where the plans say.
+
+    Raises:
+        AssertionError: an invariant broke; the message ends with the plans.
+    """
+    try:
+        _live(scene, models, plans)
+    except AssertionError as error:
+        raise AssertionError(f"{error}, after deaths at {plans}") from error
+
+
+def _live(scene: Scene, models: Sequence[Model], plans: Sequence[Plan]) -> None:
+    first, second, third = models
     scene.reset(plans)
     scene.mount(first, "p1")
     scene.mount(first, "p2")
@@ -27,12 +77,59 @@ def live(scene: Scene, models: Sequence[Model], plans: Sequence[Plan]) -> None:
     scene.damage(second)
     scene.mount(second, "p3")
     scene.unmount("p2")
+    scene.give_up(first)
+    scene.mount(third, "p4")
     scene.finish()
 
 
-def each_step(steps: Sequence[str]) -> list[Plan]:
-    """Return a plan for each named step of a life: the first time it comes."""
-    return [Plan(step) for step in dict.fromkeys(steps)]
+class Tour:
+    """Dies at each named step, at least once.
+
+    Args:
+        scene: where.
+        models: of its world.
+    """
+
+    def __init__(self, scene: Scene, models: Sequence[Model]) -> None:
+        self._scene = scene
+        self._models = models
+        self._ways: dict[str, list[Plan]] = {}
+        self._tries: Counter[str] = Counter()
+        self.steps: list[str] = []
+
+    def __len__(self) -> int:
+        """Return how many named steps were found."""
+        return len(self._ways)
+
+    def walk(self) -> None:
+        """Die at every step that is found, those included that are found on the way.
+
+        Raises:
+            AssertionError: an invariant broke, a milestone is unknown, or a step was never reached.
+        """
+        self._live([])
+        self.steps = self._scene.steps()
+        died_at = self._scene.died_at
+        while left := [s for s in self._ways if s not in died_at and self._tries[s] < _TRIES]:
+            for step in left:
+                if step not in died_at:  # on the way to another
+                    self._tries[step] += 1
+                    self._live(self._ways[step])
+        self._judge()
+
+    def _live(self, plans: list[Plan]) -> None:
+        live(self._scene, self._models, plans)
+        for deaths, steps in enumerate(self._scene.lives()):
+            if deaths <= len(plans):
+                for step in set(steps) - self._scene.died_at:
+                    if step not in self._ways or self._tries[step]:  # that way did not lead there
+                        self._ways[step] = [*plans[:deaths], Plan(step)]
+
+    def _judge(self) -> None:
+        unknown = [step for step in MILESTONES if step not in self._ways]
+        assert not unknown, f"no plugin took these steps: {unknown}"
+        never = {step: way for step, way in self._ways.items() if step not in self._scene.died_at}
+        assert not never, f"no plugin died at these steps: {never}"
 
 
 def chains(steps: Sequence[str], chance: random.Random) -> Iterator[list[Plan]]:

@@ -85,6 +85,8 @@ class Pod(threading.Thread):
                 self._once(models[self._chance.choice(sorted(models))])
         except AssertionError as error:
             self.broken = error
+        except Exception as error:  # noqa: BLE001 - a Pod that ends early must not pass unnoticed
+            self.broken = AssertionError(f"{self.name} ended with {error!r}")
 
     def _once(self, model: Model) -> None:
         patience = self._chance.choice([1, 3, _PATIENCE, _PATIENCE])
@@ -118,14 +120,18 @@ class Pod(threading.Thread):
         threading.Event().wait(self._chance.uniform(0, 2 * _BREATH_SECONDS))
 
 
-def race(over: Callable[[], bool], chance: random.Random) -> str:
+def race(over: Callable[[], bool], chance: random.Random, mutant: str = "") -> str:
     """Run until it is over; return what was survived.
+
+    Args:
+        over: says when.
+        mutant: see `Scene`.
 
     Raises:
         AssertionError: an invariant broke.
     """
     world = World(models=MODELS, high=40, low=20, bytes_per_second=1 << 20)
-    with world, Scene(world) as scene:
+    with world, Scene(world, mutant=mutant) as scene:
         scene.reset([])
         turns, ended = Turns(), threading.Event()
         pods = [

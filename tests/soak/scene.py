@@ -39,16 +39,26 @@ class Scene:
         world: the API and the hub around it.
         power: what a death does to the cache beyond a kill, given the cache and the journal of what
             was made durable; None for a kill alone.
+        mutant: how the plugin is broken, a name of `mutants`; "" for not at all.
     """
 
-    def __init__(self, world: World, power: Callable[[Path, Path], None] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        power: Callable[[Path, Path], None] | None = None,
+        mutant: str = "",
+    ) -> None:
         self._world = world
         self._power = power
+        self._mutant = mutant
         self._stack = ExitStack()
         self._plans: list[Plan] = []
         self._limit = 0
         self._served: set[str] = set()
+        self._unwanted: set[str] = set()
+        self._lives = 0
         self.deaths = 0
+        self.died_at: set[str] = set()
         self.alive = False
         self.pid = 0
 
@@ -57,8 +67,8 @@ class Scene:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
             self.kubelet, self.cache = folder / "kubelet", folder / "cache"
-            self.journal, self.trace, self.log = folder / "j", folder / "trace", folder / "log"
-            for path in (self.kubelet / "pods", self.cache, self.journal):
+            self.journal, self.traces, self.log = folder / "j", folder / "traces", folder / "log"
+            for path in (self.kubelet / "pods", self.cache, self.journal, self.traces):
                 path.mkdir(parents=True)
             unshare = ["unshare", "--mount", "--propagation", "private", sys.executable]
             where = ["-m", "tests.soak.launcher", str(self.kubelet), str(self.cache)]
@@ -83,11 +93,12 @@ class Scene:
         self.kill()
         self._order("unmount")
         self._order("clear")
-        for path in self.journal.iterdir():
+        for path in (*self.journal.iterdir(), *self.traces.iterdir()):
             path.unlink()
-        self.trace.unlink(missing_ok=True)
+        self._lives = 0
         self._plans = list(plans)
         self._served.clear()
+        self._unwanted.clear()
         self._world.forget_requests()
         self._limit = self.look.missing_bytes()
         self._start()
@@ -103,6 +114,7 @@ class Scene:
         self._until(served, f"a mount of {model.name}")
         self._served.add(model.digest)
         assert self.look.shown(target) == model.digest, f"{pod} does not show {model.name}"
+        self.look.mount(target)
 
     def unmount(self, pod: str) -> None:
         """Unpublish until it is done."""
@@ -123,6 +135,11 @@ class Scene:
             self._served.discard(model.digest)
             self._limit += model.size_bytes
 
+    def give_up(self, model: Model) -> None:
+        """Let a model be collected: no Pod will ask for it again."""
+        self._served.discard(model.digest)
+        self._unwanted.add(model.digest)
+
     def finish(self) -> None:
         """Look at everything a last time."""
         look, reports = self.look, self._world.reports
@@ -136,12 +153,16 @@ class Scene:
         self.kill()
         self._world.forget_requests()
         self.look.mounts()
-        self._limit = self.look.missing_bytes()
+        self._limit = self.look.missing_bytes(self._unwanted)
         self._start()
+
+    def lives(self) -> list[list[str]]:
+        """Return the steps of each plugin since `reset`, in order."""
+        return [self._trace(life).read_text().splitlines() for life in range(1, self._lives + 1)]
 
     def steps(self) -> list[str]:
         """Return the steps of all plugins since `reset`, in order."""
-        return self.trace.read_text().splitlines()
+        return [step for life in self.lives() for step in life]
 
     def kill(self) -> None:
         """Kill the plugin if there is one, and wait for its end."""
@@ -176,6 +197,8 @@ class Scene:
             assert killed, f"the plugin ended by itself: {found['status']}\n{self._tail()}"
             self.alive = False
             self.deaths += 1
+            if found["status"] == signal.SIGKILL:
+                self.died_at.update(self.lives()[-1][-1:])
             self._account()
             self._world.forget_requests()
             if self._power is not None:
@@ -184,7 +207,7 @@ class Scene:
             self.look.mounts()
             lost = self._served - self.look.published()
             assert not lost, f"mounted before this death, and not published after it: {lost}"
-            self._limit = self.look.missing_bytes()
+            self._limit = self.look.missing_bytes(self._unwanted)
             self._start()
 
     def _start(self) -> None:
@@ -200,13 +223,15 @@ class Scene:
             "kubeconfig": self._world.kubeconfig,
         }
         (self.kubelet / "csi.sock").unlink(missing_ok=True)
+        self._lives += 1
         answer = self._order(
             "start",
             step=plan.step,
             occurrence=plan.occurrence,
             seconds=plan.seconds,
             arguments=[f"--{name}={value}" for name, value in flags.items()],
-            trace=str(self.trace),
+            trace=str(self._trace(self._lives)),
+            mutant=self._mutant,
             log=str(self.log),
             journal=str(self.journal) if self._power is not None else "",
         )
@@ -227,6 +252,9 @@ class Scene:
         self._launcher.stdin.flush()
         answer: dict[str, Any] = json.loads(self._launcher.stdout.readline())
         return answer
+
+    def _trace(self, life: int) -> Path:
+        return self.traces / str(life)
 
     def _tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""

@@ -66,7 +66,7 @@ class Steps:
 
     Args:
         watched: the directories whose changes are steps.
-        trace: a file that gets a line for each step.
+        trace: a file that gets a line for each step, written before the process ends there.
         journal: a directory for what became durable, or None.
     """
 
