@@ -6,10 +6,13 @@ test and names it in the summary, so that a missing tool never looks like a pass
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import mmap
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +43,30 @@ def _helm_version() -> str:
     return done.stdout.removeprefix("v").partition(".")[0]
 
 
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def _direct_writes() -> bool:
+    """Say whether the filesystem of temporary files takes writes past the page cache."""
+    with tempfile.NamedTemporaryFile() as file, mmap.mmap(-1, mmap.PAGESIZE) as page:
+        try:
+            descriptor = os.open(file.name, os.O_WRONLY | os.O_DIRECT)
+        except OSError:
+            return False
+        try:
+            return os.pwrite(descriptor, page, 0) == mmap.PAGESIZE
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+
+
 PROBES: Final[Mapping[str, Callable[[], bool]]] = {
     "kubectl": lambda: shutil.which("kubectl") is not None,
     "helm": lambda: find_spec("helm_python") is not None or shutil.which("helm") is not None,
@@ -49,6 +76,8 @@ PROBES: Final[Mapping[str, Callable[[], bool]]] = {
     "git": lambda: shutil.which("git") is not None and (_ROOT / ".git").exists(),
     "root": lambda: os.geteuid() == 0,
     "kernel-mounts": _kernel_mounts,
+    "direct-writes": _direct_writes,
+    "libnettle": lambda: _loads("libnettle.so.8"),
     "aria2c": lambda: shutil.which("aria2c") is not None,
 }
 """Each need by the name a test gives it, and the question whether it is met."""

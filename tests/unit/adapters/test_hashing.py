@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import mmap
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -35,10 +36,24 @@ def resumed(hashing: Hashing, hasher: Hasher, algorithm: str, size: int, offset:
     return again
 
 
-@pytest.fixture(scope="module")
-def hashing() -> Hashing:
-    """Build the machine's hashing; these tests are about the resumable kind."""
-    hashing = Hashing()
+def only(library: str) -> Callable[[str], ctypes.CDLL]:
+    """Return how libraries are loaded on a machine that has one kind of them."""
+
+    def load(name: str) -> ctypes.CDLL:
+        if not name.startswith(library):
+            raise OSError(name)
+        return ctypes.CDLL(name)
+
+    return load
+
+
+@pytest.fixture(
+    scope="module",
+    params=["libcrypto", pytest.param("libnettle", marks=pytest.mark.needs("libnettle"))],
+)
+def hashing(request: pytest.FixtureRequest) -> Hashing:
+    """Build the hashing of a machine with one library; these tests are about the resumable kind."""
+    hashing = Hashing(open_library=only(request.param))
     assert hashing.resumable
     return hashing
 
@@ -147,14 +162,14 @@ def test_what_is_no_state_is_a_value_error(wire: object) -> None:
 def test_without_a_library_hashes_are_right_and_cannot_be_saved(
     algorithm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where no libcrypto loads, files are verified without checkpoints, and the log says so."""
+    """Where no library loads, files are verified without checkpoints, and the log says so."""
 
     def nothing(name: str) -> ctypes.CDLL:
         raise OSError(name)
 
     with caplog.at_level(logging.WARNING):
         plain = Hashing(open_library=nothing)
-    assert "no usable libcrypto" in caplog.text
+    assert "no usable libcrypto or libnettle" in caplog.text
     assert not plain.resumable
     hasher = plain.start(algorithm, 5)
     hasher.update(memoryview(bytearray(b"hello")))
@@ -163,17 +178,31 @@ def test_without_a_library_hashes_are_right_and_cannot_be_saved(
     assert plain.resume(HashState("sha256", (0,) * 8, 0, b""), "sha256", 5, 0) is None
 
 
-def test_library_that_hashes_wrongly_is_not_used() -> None:
-    """The self-test turns down a library whose SHA-1 answers another function's digests."""
+def test_a_library_that_hashes_wrongly_is_not_used() -> None:
+    """The self-test turns down libraries whose SHA-1 answers another function's digests."""
 
     class Wrong:
         def __init__(self, library: ctypes.CDLL) -> None:
             self._library = library
 
         def __getitem__(self, name: str) -> object:
-            return self._library[name.replace("SHA1", "SHA256")]
+            return self._library[name.replace("SHA1", "SHA256").replace("sha1", "sha256")]
 
     def open_wrong(name: str) -> ctypes.CDLL:
         return Wrong(ctypes.CDLL(name))  # type: ignore[return-value]  # a stand-in with the one method used
 
     assert not Hashing(open_library=open_wrong).resumable
+
+
+@pytest.mark.needs("libnettle")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_state_is_good_in_another_library(algorithm: str) -> None:
+    """A node that comes up with the other library after a restart goes on where it was."""
+    crypto, nettle = Hashing(only("libcrypto")), Hashing(only("libnettle"))
+    content = bytes(range(256)) * 5
+    hasher = crypto.start(algorithm, len(content))
+    for offset, other in ((100, nettle), (449, crypto), (1000, nettle)):
+        hasher.update(content[{100: 0, 449: 100, 1000: 449}[offset] : offset])
+        hasher = resumed(other, hasher, algorithm, len(content), offset)
+    hasher.update(content[1000:])
+    assert hasher.hexdigest() == expected(algorithm, content)
