@@ -62,6 +62,8 @@ def unchanged(error: OSError) -> Exception:
 class Disk:
     """The filesystems of one node."""
 
+    direct_writes = False
+
     def __init__(
         self,
         root: Path,

@@ -240,6 +240,10 @@ class Disk(Protocol):
     Failures are `errors.HostFault`.
     """
 
+    @property
+    def direct_writes(self) -> bool:
+        """Say whether large files are to be written past the page cache, where that is possible."""
+
     def usage(self, path: Path) -> Usage:
         """Return the usage of the filesystem that holds a path."""
 

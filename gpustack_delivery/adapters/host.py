@@ -46,7 +46,16 @@ class SystemClock:
 
 
 class KernelDisk:
-    """Facts of real filesystems, and the calls that make bytes outlive a power cut."""
+    """Facts of real filesystems, and the calls that make bytes outlive a power cut.
+
+    Args:
+        direct_writes: whether large files are to be written past the page cache.
+    """
+
+    direct_writes = False
+
+    def __init__(self, *, direct_writes: bool = False) -> None:
+        self.direct_writes = direct_writes
 
     def usage(self, path: Path) -> Usage:
         """Return size and use; what only root may still fill counts as used."""

@@ -14,7 +14,7 @@ from gpustack_delivery.adapters.host import KernelDisk, KernelMounts, SystemCloc
 from gpustack_delivery.adapters.kube import connect
 from gpustack_delivery.node.peers.options import AUTHENTICATIONS, TOKEN_FILE, PeerOptions
 from gpustack_delivery.node.plugin import Plugin, PluginOptions, World
-from gpustack_delivery.ports import Clock
+from gpustack_delivery.ports import Clock, Kube
 from gpustack_delivery.terminal import whole_number
 from gpustack_delivery.vocabulary.resources import DRIVER_NAME
 
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="HTTPS port (default: %(default)s)",
     )
     add("--kubeconfig", default="", metavar="FILE", help="default: the Pod's service account")
+    add("--direct-writes", action="store_true", help="large files go past the page cache")
     add("--log-level", choices=_LEVELS, default="info", help="default: info")
     _add_peer_arguments(parser)
 
@@ -86,9 +87,8 @@ def run(args: argparse.Namespace, clock: Clock | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stopping.set())
     kube = connect(args.kubeconfig)
-    world = World(clock or SystemClock(), kube, KernelMounts(), KernelDisk())
     try:
-        plugin = Plugin(options, world)
+        plugin = Plugin(options, world_of(args, kube, clock or SystemClock()))
         plugin.start()
         try:
             stopping.wait()
@@ -97,6 +97,11 @@ def run(args: argparse.Namespace, clock: Clock | None = None) -> int:
     finally:
         kube.close()
     return 0
+
+
+def world_of(args: argparse.Namespace, kube: Kube, clock: Clock) -> World:
+    """Return the real machine, used as the flags say."""
+    return World(clock, kube, KernelMounts(), KernelDisk(direct_writes=args.direct_writes))
 
 
 def options_of(args: argparse.Namespace) -> PluginOptions:

@@ -37,6 +37,7 @@ VALUES: Final[dict[str, dict[str, Any]]] = {
         },
         "modelManager": {
             "kubeletDir": "/var/lib/k0s/kubelet",
+            "directWrites": True,
             "securePort": 1,
             "extraArgs": ["--verbose"],
             "resources": {"limits": {"memory": "2Gi"}},

@@ -312,6 +312,8 @@ class FakeMounts:
 class FakeDisk:
     """A filesystem of a stated size; syncs are recorded in order."""
 
+    direct_writes = False
+
     def __init__(self, total_bytes: int = 1_000_000, used_bytes: int = 0) -> None:
         self.total_bytes = total_bytes
         self.used_bytes = used_bytes

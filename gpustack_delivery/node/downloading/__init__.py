@@ -7,8 +7,9 @@
     resumable_bytes what a `fetch` would not ask for again
 
 Modules, lowest first: `answers` judges responses, `limits` and `cancellation` stand alone, `ledger`
-keeps checkpoints, `fetching` gets one segment, `files` and `work` know what is left, `keeping`
-makes it durable, `engine` runs the threads. The node's attempts call it.
+keeps checkpoints, `writing` puts bytes on their place, `fetching` gets one segment, `files` and
+`work` know what is left, `keeping` makes it durable, `engine` runs the threads. The node's attempts
+call it.
 """
 
 from __future__ import annotations

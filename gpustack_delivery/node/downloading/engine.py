@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -69,7 +70,7 @@ class Downloader:
         self._clock = clock
         self._disk = disk
         self._hashing = hashing
-        self._shape = shape
+        self._shape = replace(shape, direct=disk.direct_writes)
 
     def fetch(
         self,
@@ -135,7 +136,7 @@ class Downloader:
                 )
             if hasher is None:
                 hasher, offset = self._hashing.start(entry.algorithm, entry.size_bytes), 0
-            files.append(File(target, hasher, offset, self._shape.segment_bytes))
+            files.append(File(target, hasher, offset, self._shape))
         fresh = [file.target.entry for file in files if file.offset == 0]
         ledger.withdraw(fresh, self._disk)
         return files

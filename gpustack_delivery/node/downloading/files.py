@@ -13,23 +13,19 @@ from __future__ import annotations
 
 import errno
 import mmap
-import os
-import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from gpustack_delivery.adapters import kernel
 from gpustack_delivery.adapters.hashing import Hasher
 from gpustack_delivery.errors import AttemptFault, HostFault, Reason
 from gpustack_delivery.node.downloading.answers import Body
 from gpustack_delivery.node.downloading.fetching import RETRIES, Fetcher, Segment, Source
 from gpustack_delivery.node.downloading.ledger import Target
+from gpustack_delivery.node.downloading.writing import Writer
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-RESERVED_BYTES: Final = 64 << 20
-_NO_PREALLOCATION: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +36,13 @@ class Shape:
         segment_bytes: bytes that are asked for and hashed at once.
         checkpoint_bytes: bytes of hashed content between two checkpoints.
         retries: requests in a row that may bring nothing before the source is given up.
+        direct: whether files of several segments are written past the page cache.
     """
 
     segment_bytes: int = 4 << 20
     checkpoint_bytes: int = 16 << 20
     retries: int = RETRIES
+    direct: bool = False
 
 
 class Buffers:
@@ -89,11 +87,11 @@ class File:
         target: what it must become.
         hasher: has seen the first `offset` bytes.
         offset: how many bytes are on disk and hashed.
-        segment_bytes: how the rest is cut.
+        shape: how the rest is cut and written.
     """
 
-    def __init__(self, target: Target, hasher: Hasher, offset: int, segment_bytes: int) -> None:
-        self._segment_bytes = segment_bytes
+    def __init__(self, target: Target, hasher: Hasher, offset: int, shape: Shape) -> None:
+        self._shape = shape
         self.target = target
         self.hasher = hasher
         self.offset = offset
@@ -108,9 +106,7 @@ class File:
         self._proven = False
         self._ignores_ranges = False
         self._ready: dict[int, Piece] = {}
-        self._descriptor = -1
-        self._reserving = threading.Lock()
-        self._reserved = offset
+        self._writer: Writer | None = None
 
     @property
     def size(self) -> int:
@@ -120,12 +116,12 @@ class File:
     @property
     def in_one_piece(self) -> bool:
         """Say whether the file is fetched, hashed and written by one thread in one go."""
-        return self.offset == 0 and self.size <= self._segment_bytes
+        return self.offset == 0 and self.size <= self._shape.segment_bytes
 
     @property
     def pieces(self) -> int:
         """Return how many segments are not yet taken."""
-        return -(-(self.size - self._taken) // self._segment_bytes)
+        return -(-(self.size - self._taken) // self._shape.segment_bytes)
 
     @property
     def all_taken(self) -> bool:
@@ -151,8 +147,10 @@ class File:
 
     def take(self, buffer: memoryview) -> Piece:
         """Hand out the next segment."""
-        start = self._taken
-        self._taken = min(start + self._segment_bytes, self.size)
+        start, length = self._taken, self._shape.segment_bytes
+        if self._shape.direct:  # after an interruption: up to a page's beginning first
+            length -= start % mmap.PAGESIZE
+        self._taken = min(start + length, self.size)
         self._in_flight += 1
         segment = Segment(self._source, start, buffer[: self._taken - start])
         return Piece(self, segment, buffer)
@@ -191,58 +189,37 @@ class File:
         """
         destination = self.target.destination
         destination.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(destination, flags, 0o644)
-        os.ftruncate(self._descriptor, self.offset)
-        self._reserved = self.offset
+        direct = self._shape.direct and not self.in_one_piece
+        self._writer = Writer(destination, self.offset, direct=direct)
 
     def make_room(self, segment: Segment) -> None:
-        """Reserve the blocks of a segment that is about to be asked for.
-
-        A stretch of several segments at a time: one call for a whole large file holds everything up
-        on filesystems that take long for it, one for each segment scatters its blocks.
+        """Reserve the blocks of a segment of the open file that is about to be asked for.
 
         Raises:
-            OSError: the filesystem refused; what it had reserved of the stretch is given back.
+            OSError: the filesystem refused.
         """
-        with self._reserving:
-            while self._reserved < segment.start + segment.length:
-                stretch = min(RESERVED_BYTES, self.size - self._reserved)
-                try:
-                    os.posix_fallocate(self._descriptor, self._reserved, stretch)
-                except OSError as error:
-                    # What other threads write lies before the stretch.
-                    os.ftruncate(self._descriptor, self._reserved)
-                    if error.errno not in _NO_PREALLOCATION:
-                        raise
-                    stretch = self.size - self._reserved
-                self._reserved += stretch
+        assert self._writer is not None  # noqa: S101 - `open` comes first
+        self._writer.reserve(segment.start + segment.length, self.size)
 
     @property
     def opened(self) -> bool:
         """Say whether the file is open."""
-        return self._descriptor >= 0
+        return self._writer is not None
 
     def write(self, segment: Segment) -> None:
-        """Put what a segment received on its place, and have the kernel begin to write it out.
+        """Put what a segment of the open file received on its place.
 
         Raises:
             OSError: the disk is full or broken.
         """
-        view, start = segment.view[: segment.received], segment.start
-        written = 0
-        while written < len(view):
-            written += os.pwrite(self._descriptor, view[written:], start + written)
-        kernel.start_writeback(self._descriptor, start, len(view))
+        assert self._writer is not None  # noqa: S101 - as above
+        self._writer.write(segment.view[: segment.received], segment.start)
 
     def close(self) -> None:
         """Close the file, if it is open."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            # Whatever close could report was reported by the sync before it, or is lost with a file
-            # that is not finished.
-            with suppress(OSError):
-                os.close(descriptor)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
 
 def disk_fault(error: OSError | HostFault) -> AttemptFault:

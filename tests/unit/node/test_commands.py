@@ -12,6 +12,7 @@ from gpustack_delivery.csi_wire import pluginregistration_pb2, pluginregistratio
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.node import command
 from gpustack_delivery.node.registrar import Registrar
+from tests.unit.fakes import FakeKube, ManualClock
 from tests.unit.node.stage import Stage
 
 
@@ -40,6 +41,13 @@ def test_peer_sync_needs_to_know_whose_tokens_count() -> None:
     """A port alone is half a configuration; the message names the other half."""
     with pytest.raises(ConfigurationFault, match="--peer-sync-service-account is required"):
         command.options_of(parsed("--node-name", "node-a", "--peer-sync-port", "1"))
+
+
+@pytest.mark.parametrize(("flags", "direct"), [((), False), (("--direct-writes",), True)])
+def test_writing_past_the_page_cache_is_asked_for(flags: tuple[str, ...], *, direct: bool) -> None:
+    """The flag reaches the disk that all downloads write to; without it they are buffered."""
+    world = command.world_of(parsed(*flags), FakeKube(), ManualClock())
+    assert world.disk.direct_writes is direct
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from gpustack_delivery.adapters.host import KernelDisk
 from gpustack_delivery.errors import AttemptFault, HostFault, Reason
-from gpustack_delivery.node.downloading import files
+from gpustack_delivery.node.downloading import writing
 from tests.unit.node.downloading.site import CHECKPOINT, SEGMENT, Site, pattern
 from tests.unit.origin import Handler, Origin
 
@@ -102,7 +102,7 @@ def test_failed_reservation_of_blocks(
 def test_disk_that_fills_up_midway(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are reserved stretch by stretch; when one is refused, nothing before it is lost."""
     site, stretches = site_of(serve), set[tuple[int, int]]()
-    monkeypatch.setattr(files, "RESERVED_BYTES", 2 * SEGMENT)
+    monkeypatch.setattr(writing, "RESERVED_BYTES", 2 * SEGMENT)
     reserve = os.posix_fallocate
 
     def filling(descriptor: int, offset: int, size: int) -> None:
