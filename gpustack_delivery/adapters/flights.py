@@ -2,7 +2,8 @@
 
 A thread that waits for bytes sits in the kernel; only shutting its socket down wakes it. `abort`
 may come at any moment, even before there is a socket: the request then ends as soon as it has one.
-`adapters/http.py` boards the socket and lets it go again; watchdogs and cancellation abort.
+`adapters/http.py` boards the socket, from `connected` on, and lets it go again; watchdogs and
+cancellation abort. Name resolution alone cannot be ended: the resolver's own patience limits it.
 
 A flight is the thread's: whatever a thread asks for inside `aboard` travels on it.
 """
@@ -10,8 +11,9 @@ A flight is the thread's: whatever a thread asks for inside `aboard` travels on 
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Final
@@ -72,3 +74,59 @@ def aboard(flight: Flight | None) -> Iterator[None]:
 def current_flight() -> Flight | None:
     """Return the flight that this thread's requests travel on."""
     return _CURRENT.get()
+
+
+@contextmanager
+def landing() -> Iterator[None]:
+    """Let go of the socket in the end: it may be another request's by then."""
+    try:
+        yield
+    finally:
+        if flight := _CURRENT.get():
+            flight.land()
+
+
+class TlsSocket(ssl.SSLSocket):
+    """A TLS connection that is aboard its thread's flight before its handshake."""
+
+    def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002 - as it is inherited
+        """Shake hands; see the base class."""
+        if flight := _CURRENT.get():
+            flight.board(self)
+        super().do_handshake(block)
+
+
+def connected(
+    address: tuple[str, int], seconds: float | None, options: Iterable[tuple[int, int, int]]
+) -> socket.socket:
+    """Return a TCP connection, aboard the thread's flight from before it is made.
+
+    Args:
+        address: host and port; each of the host's addresses is tried in turn.
+        seconds: how long each may take.
+        options: what `setsockopt` gets first.
+
+    Raises:
+        OSError: none could be reached, or the flight was aborted.
+    """
+    flight, failure = _CURRENT.get(), OSError("the name has no address")
+    host, port = address[0].strip("[]"), address[1]
+    for family, kind, protocol, _, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        if flight is not None and flight.aborted:
+            raise OSError("the request was aborted")
+        connection = socket.socket(family, kind, protocol)
+        try:
+            for option in options:
+                connection.setsockopt(*option)
+            connection.settimeout(seconds)
+            if flight is not None:
+                flight.board(connection)
+            connection.connect(where)
+        except OSError as error:
+            failure = error
+            connection.close()
+        else:
+            if flight is not None:
+                flight.board(connection)  # one that was aborted before it connected ends here
+            return connection
+    raise failure

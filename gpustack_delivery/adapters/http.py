@@ -30,7 +30,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
-from gpustack_delivery.adapters.flights import Flight, aboard, current_flight
+from gpustack_delivery.adapters.flights import Flight, aboard, connected, current_flight, landing
 from gpustack_delivery.adapters.gathering import Gatherer
 from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.proxies import ProxyRule
@@ -170,7 +170,7 @@ class Http:
         """
         chain = Chain(url, token)
         until = self._clock.monotonic() + TIMEOUT_SECONDS
-        with _failures():
+        with _failures(), landing():
             while True:
                 proxy = self._proxies.proxy_for(chain.url)
                 with self._session.request(
@@ -244,9 +244,12 @@ class Http:
 
 
 class _Boarding:
-    """A connection that names its socket to its thread's flight before it waits for an answer."""
+    """A connection that names its socket to its thread's flight before it waits for anything."""
 
     sock: Any
+
+    def _new_conn(self: Any) -> Any:
+        return connected((self._dns_host, self.port), self.timeout, self.socket_options or ())
 
     def getresponse(self) -> Any:
         flight = current_flight()

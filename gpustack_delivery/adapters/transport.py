@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from gpustack_delivery.adapters.flights import TlsSocket
 from gpustack_delivery.adapters.redirects import Chain
 from gpustack_delivery.errors import ConfigurationFault, Fault
 
@@ -80,6 +81,7 @@ def tls_context(ca_pem: str, *, verify: bool) -> ssl.SSLContext:
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.sslsocket_class = TlsSocket
     if ca_pem:
         try:
             context.load_verify_locations(cadata=ca_pem)

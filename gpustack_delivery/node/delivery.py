@@ -152,12 +152,16 @@ class _Delivery:
     def _list(self, hub: Hub) -> Manifest:
         """List the files at the resolved commit and bind them to the digest."""
         repository, commit = self.grant.source.repository, self.grant.resolved.revision
+        cancellation = self.attempt.cancellation
         try:
-            found = hub.list_tree(repository, commit, self.attempt.credential(self.grant))
+            with cancellation.ends_requests():
+                found = hub.list_tree(repository, commit, self.attempt.credential(self.grant))
             manifest = Manifest.of(self.grant.patterns.filter(found))
         except HubFault as fault:
+            if cancellation.requested:
+                raise AttemptFault(Reason.CANCELED) from fault
             raise _listing_fault(fault) from fault
-        if self.attempt.cancellation.requested:
+        if cancellation.requested:
             raise AttemptFault(Reason.CANCELED)
         if manifest.digest != self.attempt.digest:
             raise AttemptFault(

@@ -1,7 +1,8 @@
 """How an attempt is told to stop: one flag that wakes whoever works for it.
 
 The attempt's owner holds one and calls `cancel`; the engine attaches what must be woken, so that a
-blocked read ends at once and not at its timeout. Rules: NS-DL-29.
+blocked read ends at once and not at its timeout; `ends_requests` does it for a listing. Rules:
+NS-DL-29.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from gpustack_delivery.adapters.flights import Flight, aboard
 
 
 class Cancellation:
@@ -45,3 +48,10 @@ class Cancellation:
         finally:
             with self._lock:
                 self._attached.remove(stop)
+
+    @contextmanager
+    def ends_requests(self) -> Iterator[None]:
+        """Have every request that this thread makes meanwhile end when the attempt does."""
+        flight = Flight()
+        with self.attached(flight.abort), aboard(flight):
+            yield

@@ -147,7 +147,13 @@ class Search:
         self._directory.set_aside(peer)
 
     def _listing(self, peer: Peer) -> Manifest:
-        manifest = self._peers.listing(peer, self._digest)
+        try:
+            with self._cancellation.ends_requests():
+                manifest = self._peers.listing(peer, self._digest)
+        except AttemptFault as fault:
+            if self._cancellation.requested:
+                raise AttemptFault(Reason.CANCELED) from fault
+            raise
         self._proven.add(peer.url)
         return manifest
 

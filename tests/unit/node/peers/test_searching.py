@@ -17,6 +17,7 @@ from gpustack_delivery.node.peers.pulling import Peers
 from gpustack_delivery.node.peers.searching import PATIENCE_SECONDS, Search
 from gpustack_delivery.vocabulary.resources import NODE_MODEL_STORES, PODS, Json
 from tests.unit.fakes import FakeKube, ManualClock, eventually
+from tests.unit.silent import Silent
 
 DIGEST = "sha256:" + "ab" * 32
 NAMESPACE = "gpustack-system"
@@ -38,10 +39,10 @@ class Scene:
         """Return another attempt's search."""
         return Search(self.directory, self.peers, self.clock, DIGEST, self.cancellation)
 
-    def node(self, name: str, address: str, **entry: object) -> None:
+    def node(self, name: str, address: str, port: int = 9, **entry: object) -> None:
         """Put a node whose plugin serves, with an entry of the digest."""
         metadata = {"name": f"plugin-{name}", "namespace": NAMESPACE}
-        ports = [{"name": "peer-sync", "containerPort": 9}]
+        ports = [{"name": "peer-sync", "containerPort": port}]
         status = {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]}
         spec = {"nodeName": name, "containers": [{"ports": ports}]}
         self.kube.put(PODS, {"metadata": metadata, "spec": spec, "status": status})
@@ -198,3 +199,23 @@ def _looks(scene: Scene, count: int) -> threading.Event:
 
     scene.kube.get = get  # type: ignore[method-assign]
     return enough
+
+
+def test_a_silent_peer_holds_up_no_end(scene: Scene) -> None:
+    """A cancelled attempt does not wait for a listing that never comes, and blames nobody."""
+    with Silent() as peer:
+        scene.node("a", "127.0.0.1", peer.port, state="Ready")
+        ended: list[AttemptFault] = []
+
+        def search() -> None:
+            with pytest.raises(AttemptFault) as fault:
+                scene.search.listing()
+            ended.append(fault.value)
+
+        thread = threading.Thread(target=search)
+        thread.start()
+        eventually(peer.waited_for, "a listing that waits")
+        scene.cancellation.cancel()
+        eventually(lambda: not thread.is_alive(), "the search's end")
+    assert [fault.reason for fault in ended] == [Reason.CANCELED]
+    assert scene.another().next_peer(wait=False) is not None
