@@ -77,6 +77,18 @@ def test_a_file_comes_whole_or_by_range(world: World) -> None:
     assert (status, headers["Content-Range"]) == (416, f"bytes */{size}")
 
 
+@pytest.mark.rule("PS-SRV-01")
+def test_what_is_no_single_range_is_answered_with_the_whole_file(world: World) -> None:
+    """Several ranges, a range that ends before it begins, other units, nonsense: 200, all of it."""
+    world.node.mount(world.artifact())
+    client, content = PeerClient(world, "node-a"), TINY.contents()["model.safetensors"]
+    path = file_path(TINY.digest, "model.safetensors")
+    for asked in ("bytes=0-0,5-9", "bytes=5-2", "items=0-1", "bytes=-", "bytes=a-b", "0-1"):
+        status, body, headers = client.get(path, headers={"Range": asked})
+        assert (status, body) == (200, content), asked
+        assert "Content-Range" not in headers
+
+
 @pytest.mark.rule("PS-SRV-01", "PS-SRV-03")
 def test_only_published_trees_are_served(world: World) -> None:
     """A malformed digest is 400, an unknown one or an unknown file 404, each with an error body."""

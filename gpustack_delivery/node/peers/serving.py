@@ -193,10 +193,10 @@ class PeerServer:
         entry = None if manifest is None else manifest.by_path.get(path)
         if entry is None:
             raise _Answered(404, "the tree has no such file")
-        start, end = _wanted(request, entry.size_bytes)
+        wanted = _wanted(request, entry.size_bytes)
+        start, end = wanted or (0, entry.size_bytes)
         headers = [("Content-Type", "application/octet-stream"), ("Accept-Ranges", "bytes")]
-        partial = (start, end) != (0, entry.size_bytes) or _range_of(request) is not None
-        if partial:
+        if wanted:
             headers.append(("Content-Range", f"bytes {start}-{end - 1}/{entry.size_bytes}"))
         if not self._seats.take():
             raise _Answered(503, "the plugin is stopping")
@@ -210,33 +210,32 @@ class PeerServer:
             self._seats.give_back()
             raise
         return Response(
-            206 if partial else 200,
+            206 if wanted else 200,
             headers,
             FileSlice(file, start, end - start),
             done=lambda _sent: self._seats.give_back(),
         )
 
 
-def _range_of(request: Request) -> tuple[str, str] | None:
-    """Return the two numbers of a single byte range, as text; None when there is none to honour."""
-    if "If-Range" in request.headers:  # nothing here has a validator, so nothing ever matches
-        return None
+def _wanted(request: Request, size: int) -> tuple[int, int] | None:
+    """Return where the one range that is asked for begins and has ended; None for the whole file.
+
+    What is no single byte range is answered with the whole file, as RFC 9110 allows: several at
+    once, other units, and what is no range at all. So is `If-Range`: nothing here has a validator.
+
+    Raises:
+        _Answered: the file ends before the range begins.
+    """
     found = _RANGE.fullmatch((request.headers.get("Range") or "").strip())
-    return None if found is None or not (found[1] or found[2]) else (found[1], found[2])
-
-
-def _wanted(request: Request, size: int) -> tuple[int, int]:
-    """Return where the wanted bytes begin, and where they have ended."""
-    numbers = _range_of(request)
-    if numbers is None:
-        return 0, size
-    first, last = numbers
-    if not first:
-        start, end = max(0, size - int(last)), size
-    else:
+    if found is None or request.method != "GET" or "If-Range" in request.headers:
+        return None
+    first, last = found.groups()
+    if not (first or last) or (first and last and int(last) < int(first)):
+        return None
+    if first:
         start, end = int(first), min(size, int(last) + 1 if last else size)
-    if first and last and int(last) < int(first):
-        return 0, size  # not a range at all
+    else:
+        start, end = max(0, size - int(last)), size
     if start >= end:
         raise _Answered(416, "the file ends before that", ("Content-Range", f"bytes */{size}"))
     return start, end
