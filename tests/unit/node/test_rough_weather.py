@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,42 @@ def test_a_full_disk_and_a_broken_one_are_told_apart(
 
     stage.disk.fail_sync = sync
     eventually(lambda: reason in stage.publish(digest)[1], "the failure")
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"), [(28, "InsufficientCapacity"), (5, "SourceUnavailable")]
+)
+@pytest.mark.parametrize("place", ["published", "marker", "manifest.json"])
+def test_a_rename_that_fails_publishes_nothing_and_keeps_the_partial(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, place: str, number: int, reason: str
+) -> None:
+    """Of the tree to its place, or of what is written beside it; the next attempt publishes."""
+    digest = stage.artifact()
+    name = digest.removeprefix("sha256:")
+    stage.start()
+
+    def failing(call: Callable[..., None]) -> Callable[..., None]:
+        def moved(source: Path, target: Path) -> None:
+            if place in (Path(target).name, Path(target).parent.name):
+                raise OSError(number, os.strerror(number))
+            call(source, target)
+
+        return moved
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "rename", failing(os.rename))
+        broken.setattr(os, "replace", failing(os.replace))
+        eventually(lambda: reason in stage.publish(digest)[1], "the failure")
+        assert list((stage.cache / "published").iterdir()) == []
+        (partial,) = (stage.cache / "partial" / name).iterdir()
+        assert {path.name for path in (partial / "tree").iterdir()} == {
+            "config.json",
+            "weights",
+            "empty",
+        }
+    stage.clock.advance(61)
+    stage.mounted(digest)
+    assert not partial.exists()
 
 
 def test_an_outcome_that_cannot_be_written_holds_for_this_process(
@@ -237,8 +275,9 @@ def test_no_credential_reaches_a_log_a_status_or_a_file(
     stage.hub.gate.set()
     stage.mounted(digest, token=CANARY)
     assert {token.reveal() for token in stage.hub.tokens if token} == {CANARY}
+    said = "".join(stage.https(path)[1].decode() for path in ("/metrics", "/model/downloads"))
     stage.stop()
-    said = caplog.text + str(stage.kube.writes)
+    said += caplog.text + str(stage.kube.writes)
     said += "".join(
         path.read_bytes().decode("latin-1") for path in stage.cache.rglob("*") if path.is_file()
     )

@@ -75,6 +75,30 @@ def test_failed_write(
     assert site.received == len(CONTENT) - held
 
 
+@pytest.mark.parametrize(("number", "outcome"), [(errno.ENOSPC, FULL), (errno.EIO, BROKEN)])
+def test_failed_rename_of_a_checkpoint(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, number: int, outcome: tuple[Reason, str]
+) -> None:
+    """A checkpoint that cannot take its place ends the attempt; the one before it stands."""
+    site, renames, replace = site_of(serve), [], os.replace
+
+    def failing(source: Path, target: Path) -> None:
+        renames.append(target)
+        if len(renames) > 1:
+            raise OSError(number, os.strerror(number))
+        replace(source, target)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "replace", failing)
+        assert ended(site) == outcome
+    target = site.target("f", CONTENT)
+    held = site.resumable(target)
+    assert held >= CHECKPOINT
+    site.fetch(target)
+    assert site.content("f") == CONTENT
+    assert site.received == len(CONTENT) - held
+
+
 def test_short_writes_are_continued(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel may take less than it was given; the rest is written too."""
     site = site_of(serve)
