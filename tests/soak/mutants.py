@@ -21,7 +21,8 @@ from gpustack_delivery.node.downloading import keeping, ledger
 from tests.soak.steps import Plan
 
 Patch = pytest.MonkeyPatch
-_WINDOW_SECONDS: Final = 1.0
+_DAWDLE_SECONDS: Final = 0.05
+_DAWDLES: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +125,15 @@ def _mounts_without_looking(patch: Patch) -> None:
 
 
 def _removes_what_was_just_bound(patch: Patch) -> None:
-    """Choose a tree to remove, dawdle, and remove it without looking again."""
+    """Choose a tree to remove, dawdle until somebody mounts it, and do not look again."""
     remove = trees.Trees.remove
 
     def removed(self: Any, digest: str, *, in_use: Callable[[str], bool]) -> bool:
-        threading.Event().wait(_WINDOW_SECONDS)
+        for _ in range(_DAWDLES):
+            threading.Event().wait(_DAWDLE_SECONDS)
+            if in_use(digest):
+                threading.Event().wait(_DAWDLE_SECONDS)  # the bind follows the record
+                break
         self._held.clear()
         return remove(self, digest, in_use=lambda _: False)
 

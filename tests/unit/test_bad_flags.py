@@ -46,6 +46,7 @@ FLAGS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "--host": (*ADDRESS, "192.0.2.1"),
         "--secure-port": PORT,
         "--kubeconfig": KUBECONFIG,
+        "--direct-writes": (),
         "--log-level": CHOICE,
         "--peer-sync-port": PORT,
         "--peer-sync-auth": CHOICE,
