@@ -61,7 +61,7 @@ class Look:
         assert len(found) == 1, f"{len(found)} mounts at {target}"
         assert found[0].read_only, f"a writable mount at {target}"
         match = _TREE.search(found[0].root)
-        assert match, f"a mount of something else: {found[0].root}"
+        assert match, f"{target} is not whole: it shows {found[0].root}"
         self._whole(self.inside(target), self.models[match[1]])
 
     def references(self) -> None:

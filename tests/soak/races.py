@@ -25,18 +25,24 @@ _BREATH_SECONDS: Final = 0.05
 
 
 class Turns:
-    """Lets Pods call a plugin, and holds them back while there is none."""
+    """Lets Pods call a plugin, and holds them back while there is none, or for good."""
 
     def __init__(self) -> None:
         self._moved = threading.Condition()
         self._calling = 0
         self._closed = False
+        self._lost = False
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Be one of those who call."""
+        """Be one of those who call.
+
+        Raises:
+            AssertionError: no plugin will answer any more.
+        """
         with self._moved:
-            self._moved.wait_for(lambda: not self._closed)
+            self._moved.wait_for(lambda: self._lost or not self._closed)
+            assert not self._lost, "another invariant broke"
             self._calling += 1
         try:
             yield
@@ -54,6 +60,12 @@ class Turns:
         """Wait until no call is under way."""
         with self._moved:
             self._moved.wait_for(lambda: not self._calling)
+
+    def lose(self) -> None:
+        """Let no call begin ever again."""
+        with self._moved:
+            self._lost = True
+            self._moved.notify_all()
 
     def open(self) -> None:
         """Let calls begin."""
@@ -93,7 +105,8 @@ class Pod(threading.Thread):
         if self._mount(model, patience):
             self.mounted += 1
             for _ in range(2):
-                assert self._scene.look.shown(self._target) == model.digest
+                shown = self._scene.look.shown(self._target)
+                assert shown == model.digest, f"{model.name} is not whole: it shows {shown}"
                 self._scene.look.mount(self._target)
                 self._rest()
         request = csi_pb2.NodeUnpublishVolumeRequest(
@@ -142,9 +155,11 @@ def race(over: Callable[[], bool], chance: random.Random, mutant: str = "") -> s
             pod.start()
         try:
             deaths = _conduct(scene, turns, pods, over, chance)
+        except BaseException:
+            turns.lose()  # the plugin is dead, and Pods would ask it for ever
+            raise
         finally:
             ended.set()
-            turns.open()
             for pod in pods:
                 pod.join()
         for pod in pods:
