@@ -312,15 +312,13 @@ class FakeMounts:
 class FakeDisk:
     """A filesystem of a stated size; syncs are recorded in order."""
 
-    direct_writes = False
-
     def __init__(self, total_bytes: int = 1_000_000, used_bytes: int = 0) -> None:
         self.total_bytes = total_bytes
         self.used_bytes = used_bytes
         self.devices: dict[Path, str] = {}
         self.synced: list[Path] = []
         self.fail_sync: Callable[[Path], bool] = lambda path: False
-        self.fail_usage = False
+        self.fail_usage = self.direct_writes = False
         self.measure: Callable[[], int] | None = None
 
     def usage(self, path: Path) -> Usage:
