@@ -74,7 +74,11 @@ def _applied(store: ModelStore, node: PoolNode) -> bool:
     """Say whether a node that the store wins has its overrides; one without a cache needs none."""
     if node.store is None:
         return not node.has_plugin
-    spec = node.store.spec
+    return has_overrides(node.store.spec, store)
+
+
+def has_overrides(spec: Spec, store: ModelStore) -> bool:
+    """Say whether a node's configuration is as a store wants it."""
     return spec.store == store.metadata.name and _follows(spec, store.spec)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from gpustack_delivery.decisions.pooling import PoolNode, describe
+from gpustack_delivery.decisions.pooling import PoolNode, describe, has_overrides
 from gpustack_delivery.mirror import Key
 from gpustack_delivery.ports import Clock, Kube
 from gpustack_delivery.vocabulary.grants import ModelStore
-from gpustack_delivery.vocabulary.node_store import NodeModelStore
+from gpustack_delivery.vocabulary.node_store import NodeModelStore, Spec
 from gpustack_delivery.vocabulary.resources import MODEL_STORES, Json
 from gpustack_delivery.worker.controller import Controller, Observer
 from gpustack_delivery.worker.copies import Copies, NodeFacts
@@ -21,7 +21,7 @@ from gpustack_delivery.worker.pools import Pools, moved
 FIELD_MANAGER: Final = "gpustack-delivery-stores"
 # A pool's sums move with every report of its nodes; nobody needs each of their steps.
 CAPACITY_SECONDS: Final = 30.0
-# A changed Setting or override comes to all of a pool's nodes within seconds.
+# Changed overrides come to all of a pool's nodes within seconds.
 SPEC_SECONDS: Final = 1.0
 _THREADS: Final = 2
 
@@ -66,12 +66,21 @@ class Stores:
     def _report_changed(
         self, key: Key, old: NodeModelStore | None, new: NodeModelStore | None
     ) -> None:
+        node = key[1]
         if old is None or new is None:
-            self._enqueue_of(key[1])
-        elif old.spec != new.spec:
-            self._enqueue_of(key[1], SPEC_SECONDS)
-        elif old.status.capacity != new.status.capacity:
-            self._enqueue_of(key[1], CAPACITY_SECONDS)
+            self._enqueue_of(node)
+            return
+        if old.spec != new.spec:
+            self._spec_changed(node, old.spec, new.spec)
+        if old.status.capacity != new.status.capacity:
+            self._enqueue_of(node, CAPACITY_SECONDS)
+
+    def _spec_changed(self, node: str, old: Spec, new: Spec) -> None:
+        """Look at the stores that a node came to follow or follows no more; pins are no matter."""
+        for name in self._pools.stores_of(node):
+            store = self._copies.stores.get(name)
+            if store is not None and has_overrides(old, store) != has_overrides(new, store):
+                self._controller.enqueue(("", name), SPEC_SECONDS)
 
     def _enqueue_of(self, node: str, delay_seconds: float = 0.0) -> None:
         for name in self._pools.stores_of(node):

@@ -6,6 +6,7 @@ from gpustack_delivery.vocabulary.resources import (
     MODEL_PREFETCHES,
     MODEL_STORE_BINDINGS,
     MODEL_STORES,
+    NODE_MODEL_STORES,
     NODES,
 )
 from tests.unit.decisions.warm import OTHER, SIZE
@@ -60,6 +61,22 @@ def test_capacities_are_added_up_twice_a_minute_at_most() -> None:
         assert status(kube, MODEL_STORES, "pool")["capacity"]["totalBytes"] == 100
         run.advance(1)
         assert status(kube, MODEL_STORES, "pool")["capacity"]["totalBytes"] == 300
+
+
+def test_a_spec_that_is_none_of_its_business_causes_no_pass() -> None:
+    """Pins and Settings that a store does not override come to a pool without a look at it."""
+    kube = cluster("node-a")
+    with running(kube) as run:
+        passes = run.passes("stores")
+        stored = kube.find(NODE_MODEL_STORES, "node-a")
+        assert stored is not None
+        other = stored["spec"] | {"download": {"concurrency": 3}, "pinned": [OTHER]}
+        kube.put(NODE_MODEL_STORES, stored | {"spec": other})
+        run.advance(5)
+        assert run.passes("stores") == passes
+        kube.put(NODE_MODEL_STORES, stored | {"spec": other | {"store": "another"}})
+        run.advance(5)
+        assert reason(kube, MODEL_STORES, "pool", "Ready") == "Applying"
 
 
 def test_an_overlap_is_seen_by_both_and_ends_for_both() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,12 +45,28 @@ SPEC: Json = {
 }
 
 
+class PassCounter:
+    """Counts passes by controller."""
+
+    def __init__(self) -> None:
+        self.passes: Counter[str] = Counter()
+
+    def reconciled(self, controller: str, seconds: float, *, failed: bool) -> None:
+        """Count one."""
+        self.passes[controller] += 1
+
+
 class Run:
     """The running controllers, seen from outside."""
 
-    def __init__(self, kube: ClusterKube, clock: SteppedClock) -> None:
+    def __init__(self, kube: ClusterKube, clock: SteppedClock, counter: PassCounter) -> None:
         self.clock = clock
         self._kube = kube
+        self._counter = counter
+
+    def passes(self, controller: str) -> int:
+        """Return how many passes a controller has made."""
+        return self._counter.passes[controller]
 
     def rest(self) -> None:
         """Wait until everything rests."""
@@ -70,13 +87,13 @@ class Run:
 @contextmanager
 def running(kube: ClusterKube) -> Iterator[Run]:
     """Run the controllers on a cluster."""
-    clock = SteppedClock()
+    clock, counter = SteppedClock(), PassCounter()
     copies = Copies(kube, clock)
     events = Events(kube, clock)
     following = Settings(kube, clock, NAMESPACE, {}, events)
     residents = Residents(copies)
     parts: list[Part] = [
-        Stores(kube, clock, SilentObserver(), copies),
+        Stores(kube, clock, counter, copies),
         Bindings(kube, clock, SilentObserver(), copies, residents),
         Prefetches(kube, clock, SilentObserver(), Warming(copies, residents, following, events)),
     ]
@@ -87,7 +104,7 @@ def running(kube: ClusterKube) -> Iterator[Run]:
     for part in parts:
         part.start()
     try:
-        run = Run(kube, clock)
+        run = Run(kube, clock, counter)
         run.rest()
         yield run
     finally:
