@@ -30,9 +30,9 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
+from gpustack_delivery.adapters.deadlines import PunctualResponse, due_in
 from gpustack_delivery.adapters.flights import Flight, aboard, connected, current_flight, landing
 from gpustack_delivery.adapters.gathering import Gatherer
-from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.proxies import ProxyRule
 from gpustack_delivery.adapters.redirects import Chain, RedirectRefused
 from gpustack_delivery.adapters.transport import (
@@ -119,6 +119,7 @@ class Http:
         ca_pem: CA certificates that are trusted beside the system's.
         verify: False for peers, whose self-signed certificates prove nothing: their content must.
         environment: stands for the process environment.
+        timeout_seconds: how long a call may take, and a stream's other end be silent.
 
     Raises:
         ConfigurationFault: the proxy or the certificates cannot be used.
@@ -132,11 +133,12 @@ class Http:
         ca_pem: str = "",
         verify: bool = True,
         environment: Mapping[str, str] | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         # At DEBUG urllib3 logs request targets, and the query of a signed URL is a secret.
         logging.getLogger("urllib3").setLevel(logging.WARNING)
         self._verify = verify
-        self._clock = SystemClock()
+        self._timeout = timeout_seconds
         self._context = tls_context(ca_pem, verify=verify)
         if proxy:
             self._proxies = ProxyRule.configured(proxy, no_proxy)
@@ -145,7 +147,7 @@ class Http:
             self._proxies = ProxyRule.of_environment(surroundings)
         self._lock = threading.Lock()
         self._managers: dict[str, urllib3.PoolManager] = {}
-        self._session = requests.Session()
+        self._session = _Session()
         self._session.trust_env = False
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         for scheme in ("http://", "https://"):
@@ -169,8 +171,7 @@ class Http:
             TransportFault: no answer, one that took over 30 seconds, or a body over the limit.
         """
         chain = Chain(url, token)
-        until = self._clock.monotonic() + TIMEOUT_SECONDS
-        with _failures(), landing():
+        with _failures(), landing(), due_in(self._timeout):
             while True:
                 proxy = self._proxies.proxy_for(chain.url)
                 with self._session.request(
@@ -180,12 +181,12 @@ class Http:
                     proxies={"http": proxy, "https": proxy} if proxy else {},
                     allow_redirects=False,
                     stream=True,
-                    timeout=TIMEOUT_SECONDS,
+                    timeout=self._timeout,
                     verify=self._verify,
                 ) as response:
                     status, found = response.status_code, response.headers
                     if not (follow and chain.follow(status, found.get("Location"))):
-                        body = self._read_body(response.raw, limit_bytes, until)
+                        body = _read_body(response.raw, limit_bytes)
                         return Answer(status, found, body, chain.url)
 
     def stream(
@@ -212,7 +213,7 @@ class Http:
                     retries=False,
                     preload_content=False,
                     decode_content=False,
-                    timeout=TIMEOUT_SECONDS,
+                    timeout=self._timeout,
                 )
                 assert isinstance(response, urllib3.HTTPResponse)  # noqa: S101 - for mypy
                 if not _follows(chain, response):
@@ -232,21 +233,12 @@ class Http:
                 self._managers[proxy] = _pool_manager(proxy, self._context)
             return self._managers[proxy]
 
-    def _read_body(self, raw: Any, limit_bytes: int, until: float) -> bytes:
-        body = bytearray()
-        while piece := raw.read1(64 << 10, decode_content=True):
-            body += piece
-            if len(body) > limit_bytes:
-                raise TransportFault(f"a body over {limit_bytes >> 20} MiB")
-            if self._clock.monotonic() > until:
-                raise TransportFault("a timeout")
-        return bytes(body)
-
 
 class _Boarding:
     """A connection that names its socket to its thread's flight before it waits for anything."""
 
     sock: Any
+    response_class = PunctualResponse
 
     def _new_conn(self: Any) -> Any:
         return connected((self._dns_host, self.port), self.timeout, self.socket_options or ())
@@ -277,6 +269,13 @@ class _TlsPool(urllib3.HTTPSConnectionPool):
 
 
 _POOL_CLASSES: Final = {"http": _Pool, "https": _TlsPool}
+
+
+class _Session(requests.Session):
+    """A session that leaves redirects to `Chain`; left to itself it reads their bodies first."""
+
+    def get_redirect_target(self, resp: Any) -> None:
+        return None
 
 
 class _SessionAdapter(HTTPAdapter):
@@ -320,6 +319,15 @@ def _follows(chain: Chain, response: urllib3.HTTPResponse) -> bool:
     else:
         response.close()
     return True
+
+
+def _read_body(raw: Any, limit_bytes: int) -> bytes:
+    body = bytearray()
+    while piece := raw.read1(64 << 10, decode_content=True):
+        body += piece
+        if len(body) > limit_bytes:
+            raise TransportFault(f"a body over {limit_bytes >> 20} MiB")
+    return bytes(body)
 
 
 @contextmanager

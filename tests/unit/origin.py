@@ -64,6 +64,16 @@ class Wire:
             while self._sock.recv(4096):
                 pass
 
+    def hung_up(self, seconds: float) -> bool:
+        """Wait a moment for the client to go; say whether it has."""
+        self._sock.settimeout(seconds)
+        try:
+            return not self._sock.recv(4096)
+        except TimeoutError:
+            return False
+        finally:
+            self._sock.settimeout(None)
+
     def splice(self, port: int) -> None:
         """Carry bytes both ways between this connection and a local port until one side ends."""
         with socket.create_connection(("127.0.0.1", port)) as other:

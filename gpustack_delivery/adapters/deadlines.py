@@ -1,0 +1,66 @@
+"""When an answer has to be whole, however it comes in.
+
+A socket's timeout counts the silence between two bytes, and a byte now and then is enough to get
+past it: with headers, interim answers, trailers or compressed nothing that never end. So each read
+of an answer looks at the time that is left for all of it.
+
+`adapters/http.py` sets the time of a call, which holds for everything its thread reads meanwhile,
+a proxy's own answer included. Rules: NS-DL-15, NS-FR-01.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from http.client import HTTPResponse
+from typing import Any, Final
+
+from gpustack_delivery.adapters.host import SystemClock
+
+_DUE: Final[ContextVar[float | None]] = ContextVar("due", default=None)
+_clock: Final = SystemClock()
+
+
+@contextmanager
+def due_in(seconds: float) -> Iterator[None]:
+    """Give everything that this thread reads of answers meanwhile so much time together.
+
+    A read that begins later raises TimeoutError; one that has begun ends by the socket's timeout.
+    """
+    entered = _DUE.set(_clock.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _DUE.reset(entered)
+
+
+class PunctualResponse(HTTPResponse):
+    """An answer that is read in its thread's time; without one, as ever."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        due = _DUE.get()
+        if due is not None:
+            self.fp = io.BufferedReader(_Punctual(self.fp.detach(), due))
+
+
+class _Punctual(io.RawIOBase):
+    """A socket's bytes until a time."""
+
+    def __init__(self, raw: io.RawIOBase, due: float) -> None:
+        self._raw = raw
+        self._due = due
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int | None:
+        if _clock.monotonic() > self._due:
+            raise TimeoutError("the answer took too long")
+        return self._raw.readinto(view)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
