@@ -103,7 +103,9 @@ class HuggingFace:
 
     def file_url(self, repository: str, commit: str, path: str) -> str:
         """Return where a file is downloaded, each segment of its path escaped once."""
-        segments = "/".join(quote(segment, safe="") for segment in path.split("/"))
+        segments = "/".join(
+            quote(segment, safe="", errors="surrogatepass") for segment in path.split("/")
+        )
         return f"{self._endpoint}/{escaped_repository(repository)}/resolve/{commit}/{segments}"
 
     def _api(self, repository: str, kind: str, revision: str) -> str:

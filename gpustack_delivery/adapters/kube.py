@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
+import urllib3.util
 from kubernetes import client, config
 from kubernetes.client import rest
 from kubernetes.config.incluster_config import InClusterConfigLoader
@@ -45,6 +46,9 @@ REQUEST_SECONDS: Final = 30.0
 # dead.
 WATCH_SILENCE_SECONDS: Final = 150.0
 _CONNECTIONS: Final = 32
+# Once more at once, for a connection that the server had just given up. A wish to wait is the
+# caller's to hear: the transport would sleep through it, a day if need be, and nothing wakes it.
+_AGAIN: Final = urllib3.util.Retry(1, redirect=False, respect_retry_after_header=False)
 _log = logging.getLogger(__name__)
 
 
@@ -315,7 +319,7 @@ class KubeClient:
                 body=errand.body or None,
                 headers=headers,
                 timeout=seconds,
-                retries=1,
+                retries=_AGAIN,
                 redirect=False,
                 preload_content=False,
             )

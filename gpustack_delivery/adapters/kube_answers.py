@@ -25,6 +25,9 @@ from gpustack_delivery.errors import (
 from gpustack_delivery.ports import Change
 from gpustack_delivery.vocabulary.resources import Json
 
+LONGEST_WISH_SECONDS: Final = 60.0
+"""A server may ask for a longer pause; it gets this one and then the next request."""
+
 _BY_CODE: Final[Mapping[int, type[ApiFault]]] = {
     401: Forbidden,
     403: Forbidden,
@@ -37,7 +40,7 @@ def decode(raw: bytes) -> Json | None:
     """Return a JSON object, or None for bytes that are none."""
     try:
         body = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return body if isinstance(body, dict) else None
 
@@ -62,7 +65,8 @@ def fault_of(code: int, body: bytes, *, retry_after: str = "") -> ApiFault:
     """Return the fault that an answer stands for; its body need not be a Status."""
     status = decode(body) or {"message": body[:500].decode("utf-8", "replace")}
     fault = _from_status(code, status)
-    fault.retry_after_seconds = float(retry_after) if retry_after.isdecimal() else 0.0
+    if retry_after.isdecimal():
+        fault.retry_after_seconds = min(float(retry_after), LONGEST_WISH_SECONDS)
     return fault
 
 

@@ -84,6 +84,7 @@ class ModelScope:
         """Return every file at a commit; a listing that was cut off is taken by directories."""
         found: list[Entry] = []
         directories = [""]
+        counted = 0
         while directories:
             root = directories.pop()
             items = self._items(repository, commit, token, root, deep=True)
@@ -92,9 +93,10 @@ class ModelScope:
                 if len(items) >= PAGE_ENTRIES:
                     raise unavailable(f"a directory has {PAGE_ENTRIES} entries or more")
                 directories += [_path(item) for item in items if _kind(item) == "tree"]
-            found += [_entry(item) for item in items if _kind(item) == "blob"]
-            if len(found) > MAX_ENTRIES:
+            counted += max(1, len(items))  # so that no circle of directories goes on for ever
+            if counted > MAX_ENTRIES:
                 raise too_large()
+            found += [_entry(item) for item in items if _kind(item) == "blob"]
         return tuple(found)
 
     def probe(self, repository: str, commit: str, token: Token | None) -> None:
@@ -127,7 +129,7 @@ class ModelScope:
 
     def file_url(self, repository: str, commit: str, path: str) -> str:
         """Return where a file is downloaded."""
-        query = urlencode({"Revision": commit, "FilePath": path})
+        query = urlencode({"Revision": commit, "FilePath": path}, errors="surrogatepass")
         return f"{self._model(repository)}/repo?{query}"
 
     def _model(self, repository: str) -> str:
@@ -141,7 +143,8 @@ class ModelScope:
             query["Root"] = root
         if deep:
             query["Recursive"] = "true"
-        data = self._data(f"{self._model(repository)}/repo/files?{urlencode(query)}", token)
+        encoded = urlencode(query, errors="surrogatepass")
+        data = self._data(f"{self._model(repository)}/repo/files?{encoded}", token)
         items = data.get("Files")
         if items is None:
             return []
@@ -181,7 +184,7 @@ def _refusal(answer: Answer) -> HubFault:
 def _kind(item: Any) -> str:
     """Return `tree` or `blob`; anything else cannot be delivered."""
     kind = item.get("Type") if isinstance(item, dict) else None
-    if kind not in {"tree", "blob"}:
+    if kind not in ("tree", "blob"):  # a tuple: what stands there may not even be hashable
         raise invalid(
             f"the listing holds an entry that is neither file nor directory: {kind!a:.40}"
         )

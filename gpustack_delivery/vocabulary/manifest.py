@@ -24,6 +24,9 @@ from typing import Final, Self
 from gpustack_delivery.errors import HubFault, Verdict
 
 HEADER: Final = "gpustack-manifest v1"
+MOST_BYTES: Final = (1 << 63) - 1
+"""What a number of a Kubernetes object holds, and more than any disk does."""
+
 _FILE_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}|gitsha1:[0-9a-f]{40}")
 _MANIFEST_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -66,9 +69,9 @@ class Manifest:
         """Check every entry and sort them.
 
         Raises:
-            HubFault: `InvalidManifest` for a bad path, digest or size, a duplicate, or a file where
-                another path
-                needs a directory. One bad entry refuses the whole manifest.
+            HubFault: `InvalidManifest` for a bad path, digest or size, a duplicate, a file where
+                another path needs a directory, or more bytes than a status can say. One bad entry
+                refuses the whole manifest.
         """
         kept = sorted(entries, key=_sort_key)
         for entry in kept:
@@ -131,6 +134,8 @@ def _check(entry: Entry) -> None:
 
 
 def _check_layout(entries: list[Entry]) -> None:
+    if sum(entry.size_bytes for entry in entries) > MOST_BYTES:
+        raise _invalid(f"the files are more than {MOST_BYTES} bytes together")
     for one, next_one in pairwise(entries):
         if one.path == next_one.path:
             raise _invalid(f"the path {repr(one.path)[:200]} is listed twice")

@@ -34,6 +34,8 @@ CLIENTS: Final[Mapping[str, frozenset[str]]] = {
     "urllib3": frozenset({"adapters.http"}),
     # The Kubernetes client lets its transport's errors through as they are.
     "urllib3.exceptions": frozenset({"adapters.http", "adapters.kube_streams"}),
+    # How often it asks again by itself, and that it never sleeps for it.
+    "urllib3.util": frozenset({"adapters.kube"}),
     "requests": frozenset({"adapters.http"}),
     "grpc": frozenset({"node.csi"}),
     "prometheus_client": frozenset({"node.metrics", "worker.metrics"}),

@@ -30,6 +30,14 @@ from gpustack_delivery.vocabulary.manifest import Entry, Manifest
 
 LISTING_BYTES: Final = 64 << 20
 _SHAPE: Final = Shape(retries=1)
+_UNREADABLE: Final = (
+    msgspec.DecodeError,
+    RecursionError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    HubFault,
+)
 _log = logging.getLogger(__name__)
 
 
@@ -71,7 +79,7 @@ class Peers:
         try:
             entries = msgspec.json.decode(answer.body)["entries"]
             manifest = Manifest.of(Entry(e["path"], e["size"], e["digest"]) for e in entries)
-        except (msgspec.DecodeError, KeyError, TypeError, AttributeError, HubFault) as error:
+        except _UNREADABLE as error:
             kind = type(error).__name__
             raise AttemptFault(
                 Reason.INTEGRITY_MISMATCH, "a listing that cannot be read", detail=kind

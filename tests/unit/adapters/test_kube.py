@@ -226,15 +226,20 @@ def test_a_status_becomes_its_fault(
 
 
 def test_the_servers_wish_to_wait_is_heard(api: Api, kube: KubeClient) -> None:
-    """Retry-After in seconds; any other form is no number of ours."""
-    api.respond = lambda _request: Response(429, [("Retry-After", "7")], b"not a Status")
-    with pytest.raises(Unreachable) as caught:
-        kube.get(CONFIG_MAPS, "a", "ns")
-    assert (caught.value.retry_after_seconds, caught.value.detail) == (7.0, "not a Status")
-    api.respond = lambda _request: Response(503, [("Retry-After", "soon")], b"")
-    with pytest.raises(Unreachable) as caught:
-        kube.get(CONFIG_MAPS, "a", "ns")
-    assert caught.value.retry_after_seconds == 0.0
+    """Retry-After in seconds, a minute of it; any other form is no number of ours."""
+    for code, asked, heard in (
+        (429, "7", 7.0),
+        (503, "soon", 0.0),
+        (503, "86400", 60.0),
+        (413, "9" * 5000, 60.0),
+    ):
+        api.respond = lambda _request, code=code, asked=asked: Response(  # type: ignore[misc]
+            code, [("Retry-After", asked)], b"not a Status"
+        )
+        with pytest.raises(ApiFault) as caught:
+            kube.get(CONFIG_MAPS, "a", "ns")
+        assert (caught.value.retry_after_seconds, caught.value.detail) == (heard, "not a Status")
+    assert len(api.asked) == 4  # it is the caller's to wait and to ask again
 
 
 def test_an_answer_that_is_no_object_is_no_answer(api: Api, kube: KubeClient) -> None:

@@ -259,6 +259,18 @@ def test_directory_of_3000_is_unavailable(hub: Hub, web: responses.RequestsMock)
     assert verdict(lambda: hub.list_tree("org/model", COMMIT, None)) is Verdict.SOURCE_UNAVAILABLE
 
 
+def test_directories_that_lead_in_a_circle_come_to_an_end(
+    hub: Hub, web: responses.RequestsMock
+) -> None:
+    """A hub may list a directory within itself for ever; entries are counted, directories too."""
+    cut, circle = [tree(f"{n}") for n in range(3000)], [tree(f"{n}") for n in range(2999)]
+    files, query = f"{MODELS}/repo/files", {"Recursive": "true"}
+    deep = query_param_matcher(query, strict_match=False)
+    web.get(files, json=envelope({"Files": cut}), match=[deep])
+    web.get(files, json=envelope({"Files": circle}))
+    assert verdict(lambda: hub.list_tree("org/model", COMMIT, None)) is Verdict.MANIFEST_TOO_LARGE
+
+
 @pytest.mark.parametrize(
     ("item", "expected"),
     [
