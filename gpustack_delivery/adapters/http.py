@@ -238,7 +238,7 @@ class _Boarding:
     """A connection that names its socket to its thread's flight before it waits for anything."""
 
     sock: Any
-    response_class = PunctualResponse
+    response_class: Any = PunctualResponse
 
     def _new_conn(self: Any) -> Any:
         return connected((self._dns_host, self.port), self.timeout, self.socket_options or ())

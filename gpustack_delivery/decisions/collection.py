@@ -54,7 +54,9 @@ def choose_trees(
     """Return the trees that may go, oldest use first, equals by digest."""
     kept = referenced | pinned | downloading
     candidates = (
-        tree for tree in trees if tree.digest not in kept and now - tree.last_used >= GRACE_SECONDS
+        tree
+        for tree in trees
+        if tree.digest not in kept and _age(tree.last_used, now) >= GRACE_SECONDS
     )
     return tuple(sorted(candidates, key=lambda tree: (tree.last_used, tree.digest)))
 
@@ -66,7 +68,7 @@ def choose_partials(
     return tuple(
         partial.digest
         for partial in partials
-        if partial.digest not in downloading and now - partial.last_asked >= STALE_SECONDS
+        if partial.digest not in downloading and _age(partial.last_asked, now) >= STALE_SECONDS
     )
 
 
@@ -81,5 +83,15 @@ def choose_failures(
     return tuple(
         failure.digest
         for failure in failures
-        if failure.digest not in present and now - failure.failed_at >= STALE_SECONDS
+        if failure.digest not in present and _age(failure.failed_at, now) >= STALE_SECONDS
     )
+
+
+def _age(noted: float, now: float) -> float:
+    """Return how long ago something was noted.
+
+    A time ahead of the clock was written before the clock was set back. Nobody knows how long ago
+    that was, and it must not keep anything until its date: how far ahead it lies is as good an age
+    as any.
+    """
+    return abs(now - noted)

@@ -169,8 +169,11 @@ def _plan_hub(
     if credential.refusal is not None:
         return Step(Action.SETTLE, credential.refusal)
     due = _due(artifact.status, credential, pace, interval_seconds)
-    if due is None or due > now:
-        return Step(Action.REST, wait_seconds=None if due is None else due - now)
+    if due is None:
+        return Step(Action.REST)
+    # Further off than anything is ever due: it was noted before the clock was set back.
+    if 0 < due - now <= max(interval_seconds, REFUSED_SECONDS):
+        return Step(Action.REST, wait_seconds=due - now)
     return _ask(artifact.spec, artifact.status)
 
 
@@ -306,7 +309,10 @@ def _held_seconds(
         condition = find(status.conditions, kind)
         if condition is None or condition.reason != verdict:
             return None
-        held.append(now - (condition.transition_time or 0.0))
+        seconds = now - (condition.transition_time or 0.0)
+        # A little ahead of us is another machine's clock, and is waited for; a time that lies far
+        # ahead was stamped before the clock was set back, and would not come for years.
+        held.append(-seconds if seconds < -REFUSED_SECONDS else seconds)
     return max(0.0, min(held))
 
 

@@ -80,6 +80,7 @@ class CacheRoot:
                     f"the cache root {self.path} has another layout than this version's; it is "
                     "left untouched: name an empty directory, or move this one away"
                 )
+            self._check_places()
             return
         foreign = sorted({entry.name for entry in self.path.iterdir()} - _HARMLESS)
         if foreign:
@@ -88,6 +89,19 @@ class CacheRoot:
                 f"{foreign[0]!r}); it is left untouched: name an empty directory"
             )
         write_durably(layout, LAYOUT, self._disk, mode=0o644)
+
+    def _check_places(self) -> None:
+        """Refuse a root whose directories lie elsewhere: what is cleared there is not ours.
+
+        Publishing is a rename, which no other filesystem takes.
+        """
+        for place in (self.published, self.partial, self.trash, self.references.parent):
+            elsewhere = place.exists() and self._disk.device(place) != self._disk.device(self.path)
+            if place.is_symlink() or elsewhere:
+                raise ConfigurationFault(
+                    f"{place} must be a plain directory on the filesystem of the cache root; it is "
+                    "left untouched: to keep models on another disk, move the whole root"
+                )
 
     def _lay_out(self) -> None:
         """Make every directory to last, and remove records that a kill left half written."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from gpustack_delivery.adapters.patience import TOO_LONG, Patience
 from gpustack_delivery.decisions.authorization import Grant
 from gpustack_delivery.errors import (
     AttemptFault,
@@ -153,14 +154,17 @@ class _Delivery:
         """List the files at the resolved commit and bind them to the digest."""
         repository, commit = self.grant.source.repository, self.grant.resolved.revision
         cancellation = self.attempt.cancellation
-        try:
-            with cancellation.ends_requests():
+        with (
+            Patience(self.around.clock).errand() as flight,
+            cancellation.attached(flight.abort),
+        ):
+            try:
                 found = hub.list_tree(repository, commit, self.attempt.credential(self.grant))
-            manifest = Manifest.of(self.grant.patterns.filter(found))
-        except HubFault as fault:
-            if cancellation.requested:
-                raise AttemptFault(Reason.CANCELED) from fault
-            raise _listing_fault(fault) from fault
+                manifest = Manifest.of(self.grant.patterns.filter(found))
+            except HubFault as fault:
+                if cancellation.requested:
+                    raise AttemptFault(Reason.CANCELED) from fault
+                raise _listing_fault(fault, TOO_LONG if flight.aborted else "") from fault
         if cancellation.requested:
             raise AttemptFault(Reason.CANCELED)
         if manifest.digest != self.attempt.digest:
@@ -246,15 +250,15 @@ class _Delivery:
         )
 
 
-def _listing_fault(fault: HubFault) -> AttemptFault:
-    """Return what a hub's refusal to list means for an attempt."""
+def _listing_fault(fault: HubFault, words: str) -> AttemptFault:
+    """Return what a hub's refusal to list means for an attempt, in the hub's words by default."""
     kept = {
         Verdict.ACCESS_DENIED: Reason.ACCESS_DENIED,
         Verdict.SOURCE_UNAVAILABLE: Reason.SOURCE_UNAVAILABLE,
     }
     # Whatever else it is, the commit does not hold what the artifact was resolved to.
     reason = kept.get(fault.verdict, Reason.INTEGRITY_MISMATCH)
-    return AttemptFault(reason, str(fault), detail=fault.detail)
+    return AttemptFault(reason, words or str(fault), detail=fault.detail)
 
 
 def _disk_fault(fault: HostFault) -> AttemptFault:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 
+from gpustack_delivery.adapters.patience import TOO_LONG, Patience
 from gpustack_delivery.decisions.resolution import (
     Action,
     Credential,
@@ -36,7 +37,6 @@ from gpustack_delivery.vocabulary.resources import MODEL_ARTIFACTS, SECRETS
 from gpustack_delivery.worker.copies import Copies, read_token
 from gpustack_delivery.worker.events import WARNING, Events
 from gpustack_delivery.worker.hubs import Hubs
-from gpustack_delivery.worker.patience import ERRAND_SECONDS, Patience
 
 _log = logging.getLogger(__name__)
 
@@ -104,8 +104,7 @@ class Errands:
             return outcome
         if self._patience.over:
             raise Unreachable("this replica stops; the next leader asks the hub again")
-        message = f"the hub did not answer in full within {ERRAND_SECONDS / 60:.0f} minutes"
-        return Refusal(Verdict.SOURCE_UNAVAILABLE, message)
+        return Refusal(Verdict.SOURCE_UNAVAILABLE, TOO_LONG)
 
     def end(self) -> None:
         """End every errand that is under way."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from gpustack_delivery.adapters.patience import Patience
 from gpustack_delivery.ports import Clock, Kube
 from gpustack_delivery.worker.artifacts import Artifacts
 from gpustack_delivery.worker.bindings import Bindings
@@ -22,7 +23,6 @@ from gpustack_delivery.worker.errands import Errands
 from gpustack_delivery.worker.events import Events
 from gpustack_delivery.worker.hubs import Hubs, OpenHub
 from gpustack_delivery.worker.node_stores import NodeStores
-from gpustack_delivery.worker.patience import Patience
 from gpustack_delivery.worker.prefetches import Prefetches, Warming
 from gpustack_delivery.worker.residents import Residents
 from gpustack_delivery.worker.settings import Settings

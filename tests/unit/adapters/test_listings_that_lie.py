@@ -22,7 +22,21 @@ from gpustack_delivery.vocabulary.manifest import Manifest
 Place: TypeAlias = tuple[str | int, ...]
 COMMIT = "0" * 40
 ANYWHERE = re.compile(".*")
-ODD = (None, [], {}, "", -1, 1.5, 10**30, True, " \ud800", "x\n\0", [None], {"a": []}, "*" * 64)
+ODD: tuple[object, ...] = (
+    None,
+    [],
+    {},
+    "",
+    -1,
+    1.5,
+    10**30,
+    True,
+    " \ud800",
+    "x\n\0",
+    [None],
+    {"a": []},
+    "*" * 64,
+)
 """What may stand in a place of another kind; the lone surrogate is valid JSON and no UTF-8."""
 
 FILES: list[Any] = [

@@ -53,3 +53,13 @@ def test_a_failure_record_goes_a_day_after_the_last_failure() -> None:
         FailureRecord("fresh", NOW - DAY + 1),
     ]
     assert choose_failures(records, present={"present"}, now=NOW) == ("old",)
+
+
+def test_a_clock_that_was_set_back_protects_nothing_for_ever() -> None:
+    """A time that lies ahead is as old as it lies far: seconds are fresh, years are not."""
+    slip, ahead = NOW + 60.0, NOW + 400 * DAY
+    assert chosen(StoredTree("slip", 1, slip), StoredTree("ahead", 1, ahead)) == ["ahead"]
+    partials = [Partial("slip", slip), Partial("ahead", ahead)]
+    assert choose_partials(partials, downloading=set(), now=NOW) == ("ahead",)
+    records = [FailureRecord("slip", slip), FailureRecord("ahead", ahead)]
+    assert choose_failures(records, present=set(), now=NOW) == ("ahead",)

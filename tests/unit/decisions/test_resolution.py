@@ -9,6 +9,7 @@ import pytest
 from gpustack_delivery.decisions.resolution import (
     Action,
     Credential,
+    Outcome,
     Pace,
     Passed,
     Refusal,
@@ -214,6 +215,31 @@ def test_stamps_never_lie_in_the_future() -> None:
     life.conclude(DENIED)
     life.now -= 500
     assert life.conclude(DENIED).again_seconds == 60
+
+
+@pytest.mark.parametrize("last", [LISTING, DENIED, DOWN])
+def test_a_clock_that_was_set_back_postpones_nothing(last: Outcome) -> None:
+    """What was due in years is due now; the check then stands at the time it is."""
+    life = Life(now=400 * DAY).announce()
+    life.conclude(LISTING)
+    life.conclude(last)
+    life.now = DAY
+    assert life.plan().action is Action.PROBE
+    life.conclude(Passed())
+    assert life.plan().wait_seconds == life.interval
+
+
+def test_a_refusal_noted_ahead_of_the_clock_is_confirmed() -> None:
+    """A refusal of a time that never was counts as one of before; a little ahead is waited for."""
+    life = Life(now=400 * DAY).announce()
+    life.conclude(LISTING)
+    life.conclude(DENIED)
+    life.now -= 30
+    life.conclude(DENIED)
+    assert life.said == "True/Resolved True/AccessDenied"
+    life.now = DAY
+    life.conclude(DENIED)
+    assert life.said == "False/AccessDenied True/AccessDenied"
 
 
 def test_conditions_carry_the_generation() -> None:

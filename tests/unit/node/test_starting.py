@@ -56,6 +56,28 @@ def test_a_root_that_holds_something_else_is_refused_untouched(stage: Stage, con
     assert listing(stage.root) == before
 
 
+@pytest.mark.parametrize("name", ["published", "partial", "trash", "ledger"])
+def test_a_root_that_leads_elsewhere_is_refused_untouched(stage: Stage, name: str) -> None:
+    """A link in a directory's place: nobody knows whose files lie where it leads."""
+    stage.start()
+    stage.stop()
+    precious = stage.root / "elsewhere" / ("a" * 64) / "1"
+    precious.mkdir(parents=True)
+    (stage.cache / name).rename(stage.root / "was")
+    (stage.cache / name).symlink_to(stage.root / "elsewhere")
+    before = listing(stage.root)
+    refused(stage, "plain directory")
+    assert listing(stage.root) == before
+
+
+def test_a_root_on_two_filesystems_is_refused(stage: Stage) -> None:
+    """A published tree is renamed into its place, and no rename leaves a filesystem."""
+    stage.start()
+    stage.stop()
+    stage.disk.devices[stage.cache / "partial"] = "8:2"
+    refused(stage, "filesystem of the cache root")
+
+
 def test_a_root_in_use_is_refused(stage: Stage) -> None:
     """One plugin a cache."""
     stage.start()

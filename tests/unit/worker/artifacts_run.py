@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gpustack_delivery.adapters.patience import Patience
 from gpustack_delivery.errors import HubFault, Verdict
 from gpustack_delivery.vocabulary.resources import (
     MODEL_ARTIFACTS,
@@ -18,7 +19,6 @@ from gpustack_delivery.worker.copies import Copies
 from gpustack_delivery.worker.errands import Errands
 from gpustack_delivery.worker.events import Events
 from gpustack_delivery.worker.hubs import Hubs
-from gpustack_delivery.worker.patience import Patience
 from gpustack_delivery.worker.settings import Settings
 from tests.unit.worker.fake_hub import FakeHub
 from tests.unit.worker.world import (

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpustack_delivery.adapters.http import Http, TransportFault
+from gpustack_delivery.adapters.patience import ERRAND_SECONDS, Patience
 from gpustack_delivery.httpd import Request, Response, Server
 from gpustack_delivery.ports import Hub
 from gpustack_delivery.vocabulary.artifact import HubKind
 from gpustack_delivery.vocabulary.node_store import HubAccess
 from gpustack_delivery.worker.hubs import open_hub
-from gpustack_delivery.worker.patience import ERRAND_SECONDS, Patience
 from tests.unit.fakes import ManualClock, eventually
 from tests.unit.worker.artifacts_run import Run
 from tests.unit.worker.fake_hub import FakeHub

@@ -21,20 +21,19 @@ from tests.unit.origin import Origin
 GOOD = {"path": "a", "size": 3, "digest": "sha256:" + "b" * 64}
 DIGEST = Manifest.of([Entry("a", 3, GOOD["digest"])]).digest  # type: ignore[arg-type]
 NESTED = b'{"entries":' + b"[" * 100_000
+ODD_LISTS: tuple[object, ...] = (None, 7, "a", [None], [7], ["a"], [[]], [{}], {"a": 1})
+ODD_FIELDS: tuple[object, ...] = (None, [], {}, -1, 1.5, 10**30, "\ud800", "../a", "x" * 5000)
 ANSWERS = [
     NESTED,
     b"",
     b"null",
     b"[]",
     b"\xff",
-    *(
-        json.dumps({"entries": odd}).encode()
-        for odd in (None, 7, "a", [None], [7], ["a"], [[]], [{}], {"a": 1})
-    ),
+    *(json.dumps({"entries": odd}).encode() for odd in ODD_LISTS),
     *(
         json.dumps({"entries": [GOOD | {name: odd}]}).encode()
         for name in GOOD
-        for odd in (None, [], {}, -1, 1.5, 10**30, "\ud800", "../a", "x" * 5000)
+        for odd in ODD_FIELDS
     ),
 ]
 

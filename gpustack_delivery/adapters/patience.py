@@ -1,9 +1,11 @@
 """How long one errand to a hub may take, and that none outlives its term.
 
-Each request has a limit of its own, but a resolution makes as many as the repository has pages or
+Each request has a limit of its own, but a listing makes as many as the repository has pages or
 directories. Five minutes are enough for any of them; what takes longer is a hub in trouble, and it
-holds one of the few threads that other artifacts wait for. When the term ends, so does every
-errand, in the middle of a request if need be.
+holds a thread of the worker that other artifacts wait for, or a Pod of the node that hears no
+reason. When the worker's term ends, so does every errand, in the middle of a request if need be.
+
+The worker's errands and the node's attempts use it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from gpustack_delivery.adapters.flights import Flight, aboard
 from gpustack_delivery.ports import Clock
 
 ERRAND_SECONDS: Final = 300.0
+TOO_LONG: Final = f"the hub did not answer in full within {ERRAND_SECONDS / 60:.0f} minutes"
 
 
 class Patience:
