@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
-import threading
 from pathlib import Path
 from typing import Final
 
+from gpustack_delivery.adapters.ending import ending
 from gpustack_delivery.adapters.host import KernelDisk, KernelMounts, SystemClock
 from gpustack_delivery.adapters.kube import connect
 from gpustack_delivery.node.peers.options import AUTHENTICATIONS, TOKEN_FILE, PeerOptions
@@ -83,19 +82,17 @@ def run(args: argparse.Namespace, clock: Clock | None = None) -> int:
     logging.basicConfig(
         level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stopping.set())
-    kube = connect(args.kubeconfig)
-    try:
-        plugin = Plugin(options, world_of(args, kube, clock or SystemClock()))
-        plugin.start()
+    with ending() as wait_for_the_end:
+        kube = connect(args.kubeconfig)
         try:
-            stopping.wait()
+            plugin = Plugin(options, world_of(args, kube, clock or SystemClock()))
+            plugin.start()
+            try:
+                wait_for_the_end()
+            finally:
+                plugin.stop()
         finally:
-            plugin.stop()
-    finally:
-        kube.close()
+            kube.close()
     return 0
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
-import threading
 from pathlib import Path
 
+from gpustack_delivery.adapters.ending import ending
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.node.registrar import Registrar
 
@@ -37,13 +36,11 @@ def run(args: argparse.Namespace) -> int:
         if not given.is_absolute():
             raise ConfigurationFault(f"{flag} must be an absolute path: {str(given)!r}")
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stopping.set())
     registrar = Registrar(address, registry, path)
-    try:
-        registrar.start()
-        stopping.wait()
-    finally:
-        registrar.stop()
+    with ending() as wait_for_the_end:
+        try:
+            registrar.start()
+            wait_for_the_end()
+        finally:
+            registrar.stop()
     return 0

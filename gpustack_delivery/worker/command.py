@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
-import threading
 from pathlib import Path
 from typing import Final
 
+from gpustack_delivery.adapters.ending import ending
 from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.kube import SERVICE_ACCOUNT, connect
 from gpustack_delivery.adapters.plugin_port import PluginPort
@@ -113,19 +112,17 @@ def run(args: argparse.Namespace, clock: Clock | None = None) -> int:
     logging.basicConfig(
         level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stopping.set())
-    kube = connect(args.kubeconfig)
-    clock = clock or SystemClock()
-    public = Aggregated(kube, PluginPort(clock))
-    worker = Worker(options, clock, kube, public=public)
-    try:
-        worker.start()
-        stopping.wait()
-    finally:
-        worker.stop()
-        kube.close()
+    with ending() as wait_for_the_end:
+        kube = connect(args.kubeconfig)
+        clock = clock or SystemClock()
+        public = Aggregated(kube, PluginPort(clock))
+        worker = Worker(options, clock, kube, public=public)
+        try:
+            worker.start()
+            wait_for_the_end()
+        finally:
+            worker.stop()
+            kube.close()
     return 0
 
 

@@ -81,6 +81,30 @@ def test_a_process_serves_and_ends_on_a_signal(stage: Stage, kubeconfig: Path) -
             process.wait()
 
 
+def test_no_thread_takes_the_signal_that_ends_the_process(stage: Stage, kubeconfig: Path) -> None:
+    """One thread waits for it; handed to any other, it would wake nobody."""
+    process = subprocess.Popen(command(stage, kubeconfig))  # noqa: S603 - our own command line
+    try:
+        eventually(stage.socket.exists, "the socket")
+        assert driver_name(stage.socket, timeout_seconds=20) == "model.csi.gpustack.ai"
+        for task in Path(f"/proc/{process.pid}/task").iterdir():
+            blocked = held_back(task)
+            assert {signal.SIGTERM, signal.SIGINT} <= blocked, f"{task.name} holds {blocked}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def held_back(task: Path) -> set[int]:
+    """Return the signals that a thread does not take; every signal for one that has ended."""
+    try:
+        status = (task / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return set(range(1, 65))
+    mask = next(int(line[7:], 16) for line in status.splitlines() if line.startswith("SigBlk:"))
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class FakeWorker:
     def start(self) -> None:
         """Start, and receive a signal."""
         self.log.append("started")
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
     def stop(self) -> None:
         """Stop."""
@@ -51,16 +51,13 @@ class FakeWorker:
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeWorker]]:
-    """Put a fake worker and client behind the command, and restore the signals."""
+    """Put a fake worker and client behind the command."""
     FakeWorker.made = []
     kube = FakeKubeClient()
     monkeypatch.setattr(command, "Worker", FakeWorker)
     monkeypatch.setattr(command, "connect", lambda _kubeconfig: kube)
     monkeypatch.setattr("logging.basicConfig", lambda **_: None)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield FakeWorker
-    for number, handler in before.items():
-        signal.signal(number, handler)
     assert kube.closed == len(FakeWorker.made)
 
 
