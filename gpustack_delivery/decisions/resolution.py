@@ -171,8 +171,12 @@ def _plan_hub(
     due = _due(artifact.status, credential, pace, interval_seconds)
     if due is None:
         return Step(Action.REST)
-    # Further off than anything is ever due: it was noted before the clock was set back.
-    if 0 < due - now <= max(interval_seconds, REFUSED_SECONDS):
+    # Further off than anything in this state is ever due: it was noted before the clock was set
+    # back, or before somebody else took the status away.
+    longest = REFUSED_SECONDS
+    if artifact.status.is_resolved:
+        longest = max(longest, interval_seconds)
+    if 0 < due - now <= longest:
         return Step(Action.REST, wait_seconds=due - now)
     return _ask(artifact.spec, artifact.status)
 

@@ -24,6 +24,7 @@ from gpustack_delivery.vocabulary.resources import LEASES, Json
 from gpustack_delivery.vocabulary.wire import format_micro_time
 
 LEASE_SECONDS: Final = 15
+MAX_LEASE_SECONDS: Final = 3600
 # Of a Lease's duration: how long a leader leads without a renewal, and how often it is asked for.
 _DEADLINE_SHARE: Final = 2 / 3
 _RETRY_SHARE: Final = 2 / 15
@@ -183,7 +184,8 @@ class Elector:
         if self._seen is None or self._seen[0] != renewal:
             self._seen = (renewal, now)
         duration = spec.get("leaseDurationSeconds") or self._candidacy.lease_seconds
-        return now - self._seen[1] >= duration
+        # No candidate asks for more; what says more was written by a stranger, who never renews it.
+        return now - self._seen[1] >= min(duration, MAX_LEASE_SECONDS)
 
     def _body(self, spec: Json, transitions: int) -> Json:
         who = self._candidacy

@@ -17,10 +17,9 @@ from gpustack_delivery.decisions.addresses import listening_fault, object_name_f
 from gpustack_delivery.decisions.settings import check_seeds
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.redaction import Token
-from gpustack_delivery.worker.leader import LEASE_SECONDS
+from gpustack_delivery.worker.leader import LEASE_SECONDS, MAX_LEASE_SECONDS
 
 MIN_LEASE_SECONDS: Final = 5
-MAX_LEASE_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)

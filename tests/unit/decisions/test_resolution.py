@@ -229,6 +229,19 @@ def test_a_clock_that_was_set_back_postpones_nothing(last: Outcome) -> None:
     assert life.plan().wait_seconds == life.interval
 
 
+@pytest.mark.parametrize(
+    ("left", "action"), [(True, Action.PROBE), (False, Action.RESOLVE)], ids=["facts", "nothing"]
+)
+def test_a_status_that_was_taken_away_is_made_again_at_once(action: Action, *, left: bool) -> None:
+    """What was due in a day was due for another status than the one that stands now."""
+    life = settled()
+    resolved = life.resolved if left else None
+    life.artifact = replace(life.artifact, status=Status(resolved=resolved))
+    assert life.plan().action is Action.ANNOUNCE
+    life.announce()
+    assert life.plan().action is action
+
+
 def test_a_refusal_noted_ahead_of_the_clock_is_confirmed() -> None:
     """A refusal of a time that never was counts as one of before; a little ahead is waited for."""
     life = Life(now=400 * DAY).announce()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from gpustack_delivery.errors import Unreachable
 from gpustack_delivery.ports import Clock
 from gpustack_delivery.vocabulary.resources import LEASES
-from gpustack_delivery.worker.leader import Candidacy, Elector
+from gpustack_delivery.worker.leader import MAX_LEASE_SECONDS, Candidacy, Elector
 from tests.unit.fakes import eventually
 from tests.unit.worker.world import NAMESPACE, ClusterKube, SteppedClock
 
@@ -136,6 +136,21 @@ def test_another_clock_in_the_lease_proves_nothing() -> None:
     only.elector.stop()
     assert only.told == []
     assert holder(kube) == "old"
+
+
+def test_a_lease_of_a_lifetime_is_taken_after_an_hour() -> None:
+    """Somebody wrote himself in for decades and never renews: no candidate asks for as much."""
+    kube, clock = ClusterKube(), SteppedClock()
+    spec = {"holderIdentity": "stranger", "leaseDurationSeconds": 2**31 - 1, "renewTime": "2099"}
+    kube.put(LEASES, {"metadata": {"name": "worker", "namespace": NAMESPACE}, "spec": spec})
+    only = Replica(kube, clock, "only")
+    only.elector.start()
+    clock.settle(2)
+    assert (holder(kube), only.told) == ("stranger", [])
+    clock.advance(MAX_LEASE_SECONDS)
+    eventually(lambda: only.told == ["won"])
+    assert holder(kube) == "only"
+    only.elector.stop()
 
 
 def test_stop_before_the_first_answer() -> None:
