@@ -51,16 +51,16 @@ class TokenGate:
             return False
         key = hashlib.sha256(text.encode()).digest()
         with self._lock:
-            if self._clock.now() < self._until.get(key, 0.0):
+            if self._clock.monotonic() < self._until.get(key, 0.0):
                 return True
         if not self._review(text):
             return False
-        now = self._clock.now()
-        until = min(now + REMEMBERED_SECONDS, _expiry(text))
+        # Only the expiry is a date; a clock that is set back must not make two minutes longer.
+        now, left = self._clock.monotonic(), _expiry(text) - self._clock.now()
         with self._lock:
             self._until = {k: u for k, u in self._until.items() if u > now}
             if len(self._until) < _MOST_REMEMBERED:
-                self._until[key] = until
+                self._until[key] = now + min(REMEMBERED_SECONDS, left)
         return True
 
     def _review(self, text: str) -> bool:

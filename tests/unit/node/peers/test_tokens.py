@@ -87,6 +87,26 @@ def test_a_yes_ends_with_the_token(gate: TokenGate, kube: Reviewer, clock: Manua
     assert not gate.admits(token)
 
 
+def test_a_yes_does_not_last_longer_when_the_clock_is_set_back(kube: Reviewer) -> None:
+    """Two minutes are two minutes, whatever the date says."""
+
+    class Slipping(ManualClock):
+        ahead = 0.0
+
+        def now(self) -> float:
+            return super().now() + self.ahead
+
+    clock = Slipping()
+    gate = TokenGate(kube, clock, USER)
+    clock.ahead = 3600.0
+    token = jwt({"exp": clock.now() + 7200})
+    assert gate.admits(token)
+    clock.ahead = 0.0
+    clock.advance(REMEMBERED_SECONDS)
+    assert gate.admits(token)
+    assert len(kube.asked) == 2
+
+
 @pytest.mark.parametrize("claims", [{}, [], {"exp": "soon"}, {"exp": None}, "text"])
 def test_a_yes_whose_end_cannot_be_read_is_not_remembered(
     gate: TokenGate, kube: Reviewer, claims: object
