@@ -6,8 +6,6 @@ answers that fit in memory, such as listings, and goes through `requests`. `stre
 content and goes through urllib3, reading straight into the caller's buffers. A `Flight` lets
 another thread end either at any moment, even while it waits for the first byte.
 
-Sockets are timed by the machine's clock: a peer that is silent for 30 seconds is given up.
-
 This is the only importer of `requests` and urllib3; `huggingface`, `modelscope` and the download
 engine call it. Rules: NS-DL-11, NS-DL-22, NS-DL-23, NS-FR-01, NS-FR-08.
 """

@@ -16,9 +16,9 @@ from gpustack_delivery.ports import Clock
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.terminal import whole_number
 from gpustack_delivery.worker.certificates import Directory, ServingCertificate
-from gpustack_delivery.worker.leader import LEASE_SECONDS
+from gpustack_delivery.worker.leader import LEASE_SECONDS, MAX_LEASE_SECONDS
 from gpustack_delivery.worker.operator import Aggregated, Worker
-from gpustack_delivery.worker.options import MAX_LEASE_SECONDS, MIN_LEASE_SECONDS, WorkerOptions
+from gpustack_delivery.worker.options import MIN_LEASE_SECONDS, WorkerOptions
 
 _TOKEN_FILE: Final = SERVICE_ACCOUNT / "token"
 _LEVELS: Final = ("debug", "info", "warning", "error")
