@@ -89,7 +89,7 @@ class _EmbeddedPorts:
         self._cluster = cluster
         self._namespace = namespace
         self._plugins = plugins
-        self._port = PluginPort(cluster.clock)
+        self._port = PluginPort()
 
     def read(self, address: str, port: int, *, timeout_seconds: float) -> bytes:
         """Return the running downloads of the plugin whose Pod has an address."""

@@ -4,8 +4,8 @@ A socket's timeout counts the silence between two bytes, and a byte now and then
 past it: with headers, interim answers, trailers or compressed nothing that never end. So each read
 of an answer looks at the time that is left for all of it.
 
-`adapters/http.py` sets the time of a call, which holds for everything its thread reads meanwhile,
-a proxy's own answer included. Rules: NS-DL-15, NS-FR-01.
+`http` sets the time of a call, which holds for everything its thread reads meanwhile, a proxy's own
+answer included; `plugin_port` the time of a question. Rules: NS-DL-15, NS-FR-01.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import ssl
 from contextlib import closing
 from typing import Final
 
+from gpustack_delivery.adapters.deadlines import PunctualResponse, due_in
 from gpustack_delivery.errors import HostFault
-from gpustack_delivery.ports import Clock
 
 PATH: Final = "/model/downloads"
 MAX_BYTES: Final = 1 << 20
@@ -24,8 +24,7 @@ _PIECE_BYTES: Final = 1 << 16
 class PluginPort:
     """Asks plugins; satisfies `ports.PluginDownloads`."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._tls = ssl.create_default_context()
         self._tls.check_hostname = False
         self._tls.verify_mode = ssl.CERT_NONE
@@ -36,27 +35,25 @@ class PluginPort:
         Raises:
             HostFault: there was no good answer in time, or one that is too large.
         """
-        deadline = self._clock.monotonic() + timeout_seconds
         connection = http.client.HTTPSConnection(
             address, port, timeout=timeout_seconds, context=self._tls
         )
+        connection.response_class = PunctualResponse
         try:
-            with closing(connection):
+            with closing(connection), due_in(timeout_seconds):
                 connection.request("GET", PATH, headers={"Accept": "application/json"})
                 response = connection.getresponse()
                 if response.status != 200:
                     raise HostFault(f"the plugin answered {response.status}")
-                return self._body(response, deadline)
+                return _body(response)
         except (OSError, http.client.HTTPException) as error:
             raise HostFault("the plugin does not answer", detail=type(error).__name__) from None
 
-    def _body(self, response: http.client.HTTPResponse, deadline: float) -> bytes:
-        """Read it piece by piece: a plugin that trickles must not hold its reader for long."""
-        body = b""
-        while piece := response.read1(_PIECE_BYTES):
-            body += piece
-            if len(body) > MAX_BYTES:
-                raise HostFault("the plugin's answer is too large")
-            if self._clock.monotonic() > deadline:
-                raise HostFault("the plugin's answer did not come in time")
-        return body
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    body = b""
+    while piece := response.read1(_PIECE_BYTES):
+        body += piece
+        if len(body) > MAX_BYTES:
+            raise HostFault("the plugin's answer is too large")
+    return body

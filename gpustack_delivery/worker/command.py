@@ -115,7 +115,7 @@ def run(args: argparse.Namespace, clock: Clock | None = None) -> int:
     with ending() as wait_for_the_end:
         kube = connect(args.kubeconfig)
         clock = clock or SystemClock()
-        public = Aggregated(kube, PluginPort(clock))
+        public = Aggregated(kube, PluginPort())
         worker = Worker(options, clock, kube, public=public)
         try:
             worker.start()

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from gpustack_delivery.adapters.http import Http, TransportFault
-from tests.unit.origin import Origin, Seen, Wire
+from gpustack_delivery.adapters.plugin_port import PluginPort
+from gpustack_delivery.errors import HostFault
+from tests.unit.origin import Origin, Seen, Wire, tls_terms
 
 _OK = b"HTTP/1.1 200 OK\r\n"
 _CHUNKED = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -57,6 +59,17 @@ def test_proxy_that_never_opens_the_tunnel_is_a_timeout() -> None:
         with pytest.raises(TransportFault, match="a timeout"):
             http.call("GET", "https://hub.invalid/")
         http.close()
+
+
+@pytest.mark.parametrize("what", ["interim answers", "a header", "a body", "trailers"])
+def test_plugin_that_trickles_is_given_up(what: str) -> None:
+    """The worker asks plugins for their progress, and none of them holds it for long."""
+    terms, _ = tls_terms()
+    with (
+        Origin(lambda seen, wire: endless(*ENDLESS[what], wire), terms) as plugin,
+        pytest.raises(HostFault),
+    ):
+        PluginPort().read("127.0.0.1", plugin.port, timeout_seconds=0.3)
 
 
 def test_body_of_a_redirect_is_never_read(http: Http) -> None:

@@ -224,6 +224,6 @@ def test_a_port_that_does_not_answer_well_is_given_up(kind: str) -> None:
         server.stop()
     try:
         with pytest.raises(HostFault):
-            PluginPort(ManualClock()).read("127.0.0.1", port, timeout_seconds=0.3)
+            PluginPort().read("127.0.0.1", port, timeout_seconds=0.3)
     finally:
         server.stop()
