@@ -61,6 +61,9 @@ class _Punctual(io.RawIOBase):
             raise TimeoutError("the answer took too long")
         return self._raw.readinto(view)
 
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
     def close(self) -> None:
         self._raw.close()
         super().close()

@@ -169,15 +169,11 @@ def _plan_hub(
     if credential.refusal is not None:
         return Step(Action.SETTLE, credential.refusal)
     due = _due(artifact.status, credential, pace, interval_seconds)
-    if due is None:
-        return Step(Action.REST)
-    # Further off than anything in this state is ever due: it was noted before the clock was set
-    # back, or before somebody else took the status away.
-    longest = REFUSED_SECONDS
-    if artifact.status.is_resolved:
-        longest = max(longest, interval_seconds)
-    if 0 < due - now <= longest:
-        return Step(Action.REST, wait_seconds=due - now)
+    # What is due later than anything in this state was noted before the clock was set back, or
+    # before somebody took the status away.
+    longest = max(REFUSED_SECONDS, interval_seconds if artifact.status.is_resolved else 0.0)
+    if due is None or 0 < due - now <= longest:
+        return Step(Action.REST, wait_seconds=None if due is None else due - now)
     return _ask(artifact.spec, artifact.status)
 
 
@@ -314,8 +310,7 @@ def _held_seconds(
         if condition is None or condition.reason != verdict:
             return None
         seconds = now - (condition.transition_time or 0.0)
-        # A little ahead of us is another machine's clock, and is waited for; a time that lies far
-        # ahead was stamped before the clock was set back, and would not come for years.
+        # A little ahead is another machine's clock and is waited for; far ahead, ours was set back.
         held.append(-seconds if seconds < -REFUSED_SECONDS else seconds)
     return max(0.0, min(held))
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import importlib
 import shutil
-import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -147,19 +146,13 @@ def test_every_flag_has_its_row() -> None:
     }
 
 
-class Accepted:
-    """What a process waits for once its flags were taken and it serves: no row gets so far."""
-
-    def set(self) -> None:
-        """Be set."""
-
-    def wait(self) -> None:
-        """Say that the flags were taken."""
-        raise AssertionError("the value was accepted and the process serves")
+def accepted() -> None:
+    """Stand for what a process waits for once its flags were taken: no row gets so far."""
+    raise AssertionError("the value was accepted and the process serves")
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with one of each; no process begins to wait in it."""
     for name in ("kubelet", "folder", "empty-folder", "registry", "model"):
         (tmp_path / name).mkdir()
@@ -181,11 +174,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(registrar, "DRIVER_SECONDS", 0.1)
     monkeypatch.setattr(operator, "_START_ATTEMPTS", 0)
     for module in (node_command, worker_command):
-        monkeypatch.setattr(module, "threading", SimpleNamespace(Event=Accepted))
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield tmp_path
-    for number, handler in before.items():
-        signal.signal(number, handler)
+        monkeypatch.setattr(module, "ending", lambda: nullcontext(accepted))
+    return tmp_path
 
 
 def filled(world: Path, text: str) -> str:
