@@ -5,7 +5,7 @@ past it: with headers, interim answers, trailers or compressed nothing that neve
 of an answer looks at the time that is left for all of it.
 
 `http` sets the time of a call, which holds for everything its thread reads meanwhile, a proxy's own
-answer included; `plugin_port` the time of a question. Rules: NS-DL-15, NS-FR-01.
+answer included; `plugin_port` the time of a question.
 """
 
 from __future__ import annotations
