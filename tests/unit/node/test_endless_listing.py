@@ -52,16 +52,6 @@ def running(stage: Stage) -> list[object]:
     return found
 
 
-def test_nobody_asks_any_more(stage: Stage, listing: str) -> None:
-    """An abandoned attempt ends while it still lists, and counts as nobody's failure."""
-    stage.clock.advance(290)
-    stage.publish(listing)
-    stage.clock.advance(299)
-    assert stage.model(listing).get("state") != "Failed"
-    stage.in_time(lambda: not running(stage), "the end of the attempt")
-    assert stage.publish(listing)[0] == "ABORTED"
-
-
 def test_a_mount_that_waits_hears_a_reason(stage: Stage, listing: str) -> None:
     """Five minutes of listing are enough: then the attempt has failed, and says so."""
     for _ in range(10):
