@@ -296,9 +296,9 @@ def test_a_missing_peer_token_is_said_at_the_start(
 ) -> None:
     """The node still mounts from the hub, but nobody waits days to learn why peers refuse it."""
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
+        unused.bind(("127.0.0.93", 0))  # where nobody else looks for a free port
         port = unused.getsockname()[1]
-    peers = PeerOptions(port, service_account="a", token_file=Path("/none"), host="127.0.0.1")
+    peers = PeerOptions(port, service_account="a", token_file=Path("/none"), host="127.0.0.93")
     options = stage.options(peer_sync=peers)
     monkeypatch.setattr(stage, "options", lambda: options)
     stage.start()
