@@ -17,7 +17,7 @@ from emulator.errors import ApiError
 from spec_tests import oracle
 from spec_tests.observe import Answer, CsiSocket, Metrics, PublishCall, listing, read_metrics
 from spec_tests.pods import VOLUME, Artifact, Pod, World
-from spec_tests.targets import RunningPlugin
+from spec_tests.targets import RunningPlugin, Unsupported
 
 Json = dict[str, Any]
 
@@ -147,6 +147,15 @@ class Node:
     def disk(self) -> Any:
         """Return the emulated disk: how full it is, what was synced, what fails."""
         return self._seat.disk
+
+    def share_with_kubelet(self) -> None:
+        """Have the cache lie on kubelet's own filesystem.
+
+        Raises:
+            Unsupported: this target gives it one of its own.
+        """
+        if self.disk.device(self.cache_root) != self.disk.device(self.kubelet_dir):
+            raise Unsupported("the cache lies on a filesystem of its own, not on kubelet's")
 
     @property
     def mounts(self) -> Any:

@@ -42,6 +42,11 @@ class Tmpfs:
         total_bytes = facts.f_blocks * facts.f_frsize
         return Usage(total_bytes, total_bytes - facts.f_bavail * facts.f_frsize)
 
+    def device(self, path: Path) -> str:
+        """Return `major:minor` of the filesystem that holds a path."""
+        number = path.stat().st_dev
+        return f"{os.major(number)}:{os.minor(number)}"
+
     def fill(self, percent: float, path: Path | None = None) -> None:
         """Let other data take so much that the usage is `percent` of the size now.
 
