@@ -42,6 +42,10 @@ def model(stage: Stage, name: str, size: int = 10 * KIB) -> str:
 def use(stage: Stage, digest: str, name: str) -> None:
     """Mount and unmount a model, so that it lies in the cache unreferenced."""
     stage.mounted(digest, name, name=name)
+    # An attempt notes the use after it has published: not when time has been moved meanwhile.
+    plugin = stage.plugin
+    assert plugin is not None
+    eventually(lambda: plugin._attempts.running() == (), "the attempt's end")
     assert stage.unpublish(name) == ("OK", "")
 
 
