@@ -122,6 +122,11 @@ class WatchedMounts(KernelMounts):
             return mount
         return replace(mount, root=str(self._cache / mount.root.lstrip("/")))
 
+    @property
+    def bind_read_only(self) -> NoReturn:
+        """Refuse: programs make their own mounts, and nothing comes in between."""
+        raise Unsupported("a mount of another process cannot be held up")
+
     def fail_next(self, error_number: int) -> NoReturn:
         """Refuse: a program's own calls cannot be made to fail from outside it."""
         raise Unsupported("a mount of another process cannot be made to fail")
