@@ -164,6 +164,11 @@ class ClusterKube(FakeKube):
         with self.lock:
             return sum(made.startswith(call) for made in self.calls)
 
+    def changes(self, resource: Resource) -> int:
+        """Return how often objects of a kind came, changed or went; an idle apply is none."""
+        with self.lock:
+            return sum(key[0] == resource.plural for _, key, _ in self._told)
+
     def _key(self, resource: Resource, body: Json) -> tuple[str, str, str]:
         metadata = body["metadata"]
         return resource.plural, metadata.get("namespace", ""), metadata["name"]
