@@ -77,7 +77,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The request is done later; None waits until the faults are released."""
+    """The request is done later; without seconds: until `release`."""
 
     seconds: float | None = None
 

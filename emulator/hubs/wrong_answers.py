@@ -82,7 +82,7 @@ class Redirect(AnyAnswer):
 
 @dataclass(frozen=True)
 class Delay(AnyAnswer):
-    """The right answer, later; None waits until the faults are released."""
+    """The right answer, later; without seconds: until `release`."""
 
     seconds: float | None = None
 

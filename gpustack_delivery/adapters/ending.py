@@ -6,7 +6,8 @@ sleeps on, with the handler due and nothing to wake it; on a busy machine one st
 was lost that way. So there is no handler. Every thread holds the signals back, and one waits for
 them by name.
 
-The commands that run until they are told to stop use it.
+The commands that run until they are told to stop use `ending`. A command that ends by itself, and
+waits in short steps alone, cannot sleep on for long: `interruptible` gives it a handler.
 """
 
 from __future__ import annotations
@@ -36,3 +37,13 @@ def ending() -> Iterator[Callable[[], None]]:
 
 def _wait() -> None:
     signal.sigwait(_SIGNALS)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM interrupt the main thread as Ctrl-C does, by a KeyboardInterrupt."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -8,6 +8,7 @@ engine catch the faults. Rules: NS-FR-01, NS-FR-08.
 from __future__ import annotations
 
 import errno
+import socket
 import ssl
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
@@ -106,6 +107,10 @@ def told(error: Exception) -> TransportFault:
         words = "a timeout"
     elif "SSLError" in names or "SSLCertVerificationError" in names:
         words = "a TLS failure"
+    elif any(isinstance(kind, socket.gaierror) for kind in kinds):
+        words = "a host name that cannot be resolved"
+    elif any(isinstance(kind, ConnectionRefusedError) for kind in kinds):
+        words = "a connection that was refused"
     else:
         words = "a connection failure"
     return TransportFault(words, detail=" ".join([">".join(names), *filter(None, codes)]))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from gpustack_delivery.adapters.ending import interruptible
 from gpustack_delivery.demo.model import open_folder, packaged_model
 from gpustack_delivery.demo.screen import Screen
 from gpustack_delivery.demo.stage import Stage
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         # A terminal without the marks and bars gets question marks, and the story all the same.
         sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False)
-    with Stage() as stage:
+    with interruptible(), Stage() as stage:
         outcome = tell(stage, folder, Screen(console))
     if args.json:
         console.file.write(json.dumps(outcome.to_wire()) + "\n")

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.padding import Padding
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from rich.table import Table
 from rich.text import Text
 
 
@@ -69,19 +68,13 @@ class Screen:
         )
 
     def rows(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Draw a plain table."""
-        drawing = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=bool(titles))
-        for _ in rows[0] if rows else ():
-            drawing.add_column(no_wrap=True, overflow="ellipsis")
-        for column, title in zip(drawing.columns, titles, strict=False):
-            column.header = title
-        for row in rows:
-            drawing.add_row(*(Text(cell) for cell in row))
-        with self._console.capture() as drawn:
-            self._console.print(Padding(drawing, (0, 0, 0, 3), expand=False))
-        # Whoever pastes the lines elsewhere wants no blanks at their ends.
-        lines = [line.rstrip() for line in drawn.get().splitlines()]
-        self._console.file.write("".join(f"{line}\n" for line in lines))
+        """Draw a plain table; nothing is cut, as kubectl cuts nothing."""
+        lines = [titles, *rows] if titles else rows
+        widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            cells = (set_cell_size(*cell) for cell in zip(line, widths, strict=True))
+            # Whoever pastes the lines elsewhere wants no blanks at their ends.
+            self.say("   ".join(cells).rstrip())
 
 
 def _cell(value: object) -> str:

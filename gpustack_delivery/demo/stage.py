@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from http import HTTPStatus
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -25,6 +26,7 @@ from gpustack_delivery.vocabulary.resources import Json
 
 NODES: Final = ("node-a", "node-b")
 DRIVER_SECONDS: Final = 30.0
+TABLE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -106,13 +108,24 @@ class Stage:
                 self._clock.wait(condition, _POLL_SECONDS)
 
     def table(self, path: str) -> Json:
-        """Return the Table that kubectl would get for a path of the API."""
+        """Return the Table that kubectl would get for a path of the API.
+
+        The aggregator answers 503 for the public API until it has found its Service's endpoint.
+
+        Raises:
+            Fault: no table came in time.
+        """
         config = json.loads(self.cluster.kubeconfig().read_text(encoding="utf-8"))
         server = config["clusters"][0]["cluster"]["server"]
         token = Token(config["users"][0]["user"]["token"])
-        answer = self._kubectl.call("GET", server + path, token=token, headers={"Accept": _TABLE})
-        table: Json = json.loads(answer.body)
-        return table
+
+        def ask() -> Json | None:
+            wanted = {"Accept": _TABLE}
+            answer = self._kubectl.call("GET", server + path, token=token, headers=wanted)
+            table: Json = json.loads(answer.body) if answer.status == HTTPStatus.OK else {}
+            return table or None
+
+        return self.until(ask, f"{path} answers", TABLE_SECONDS)
 
     def metrics(self, node: str) -> str:
         """Return what a node's plugin tells a scraper."""

@@ -17,9 +17,12 @@ from gpustack_delivery.demo.model import ModelFolder, read_tensors
 from gpustack_delivery.demo.screen import Screen
 from gpustack_delivery.demo.stage import Stage
 from gpustack_delivery.vocabulary.resources import DRIVER_NAME, GROUP, STORED_VERSION, Json
+from gpustack_delivery.worker.artifacts import COUNTS_SECONDS
 
 REPOSITORY: Final = "demo/model"
 API: Final = f"{GROUP}/{STORED_VERSION}"
+PUBLIC_API: Final = f"{GROUP}/v1"
+"""The version that kubectl prefers, and so the one whose tables it prints."""
 BANDWIDTH_BYTES: Final = 32 << 20
 """So that a download on loopback takes long enough to be watched."""
 RESOLVE_SECONDS: Final = 120.0
@@ -184,11 +187,12 @@ class _Story:
     def _take_stock(self, artifact: Artifact) -> None:
         self._screen.chapter("What the cluster and the scrapers see")
         self._stage.until(self._reported, "both nodes report the tree", EVENT_SECONDS)
-        prefix = f"/apis/{API}"
+        prefix = f"/apis/{PUBLIC_API}"
         self._screen.say("$ kubectl get nms")
         self._screen.table(self._stage.table(f"{prefix}/nodemodelstores"))
         self._screen.say("$ kubectl get mart -n team-a")
         self._screen.table(self._stage.table(f"{prefix}/namespaces/team-a/modelartifacts"))
+        self._screen.say(f"(an artifact's nodes are counted every {COUNTS_SECONDS:.0f} s)")
         self._screen.say("$ kubectl get pods -n team-a")
         self._screen.table(self._stage.table("/api/v1/namespaces/team-a/pods"))
         for node, plugin in self._stage.plugins.items():

@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
             _print(finding)
     damaged = sum(bool(finding.damages) for finding in findings)
     files, size = sum(f.file_count for f in findings), sum(f.size_bytes for f in findings)
-    _say(f"{len(findings)} trees, {files} files, {format_binary(size)}B: {damaged} damaged")
+    sums = f"{_counted(len(findings), 'tree')}, {_counted(files, 'file')}, {format_binary(size)}B"
+    _say(f"{sums}: {damaged} damaged")
     return 1 if damaged else 0
 
 
@@ -62,6 +63,10 @@ def _print(finding: Finding) -> None:
         # Quoted like a string of Python: a name may hold anything a terminal would obey.
         place = f"{damage.path!r}: " if damage.path else ""
         _say(f"{finding.digest}: {place}{damage.what}")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _say(line: str) -> None:

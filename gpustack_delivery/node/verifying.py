@@ -52,6 +52,12 @@ def published_digests(cache_root: Path) -> tuple[str, ...]:
         ConfigurationFault: the directory is no model cache, or cannot be read.
     """
     try:
+        cache_root.lstat()
+    except FileNotFoundError:
+        raise ConfigurationFault(f"the folder {cache_root} does not exist") from None
+    except OSError as error:
+        raise ConfigurationFault(f"{cache_root} cannot be read: {error.strerror}") from error
+    try:
         if (cache_root / "layout").read_bytes() != LAYOUT:
             raise ConfigurationFault(f"{cache_root} has another layout than this version's")
         found = directories(cache_root / "published")

@@ -35,6 +35,7 @@ _FIELDS: Final = {
     "allowPatterns": "--allow",
     "ignorePatterns": "--ignore",
 }
+_TAKEN: Final = "; {!r} is no folder here, and so it was taken for a repository"
 _TOKEN_VARIABLES: Final = {
     HubKind.HUGGING_FACE: "HF_TOKEN",
     HubKind.MODEL_SCOPE: "MODELSCOPE_API_TOKEN",
@@ -119,7 +120,9 @@ def _list_repository(args: argparse.Namespace, hub_flag: str) -> tuple[Entry, ..
         endpoint = access.hugging_face_endpoint if of_hugging_face else access.model_scope_endpoint
         why = f" ({fault.detail.rpartition('>')[2]})" if fault.detail else ""
         asked = f"{speakable_url(endpoint)} {repository}"
-        raise HubFault(fault.verdict, f"{asked}: {fault}{why}") from None
+        # A mistyped folder looks like a repository that belongs to nobody, such as gpt2.
+        taken = "" if hub_flag or "/" in repository else _TAKEN.format(args.source)
+        raise HubFault(fault.verdict, f"{asked}: {fault}{why}{taken}") from None
 
 
 def _token(variable: str) -> Token | None:

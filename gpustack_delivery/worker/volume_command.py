@@ -72,7 +72,8 @@ def find_mountable(kube: Kube, namespace: str, name: str) -> ModelArtifact:
         ) from None
     if not artifact.status.is_resolved:
         condition = find(artifact.status.conditions, RESOLVED)
-        said = f"{condition.reason} {condition.message}".strip() if condition else "Resolving"
+        parts = (condition.reason, condition.message) if condition else ("Resolving",)
+        said = ": ".join(filter(None, parts))
         raise ConfigurationFault(f"the ModelArtifact {name} is not resolved: {said}")
     return artifact
 

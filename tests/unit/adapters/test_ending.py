@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gpustack_delivery.adapters.ending import ending
+from gpustack_delivery.adapters.ending import ending, interruptible
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -32,3 +32,11 @@ def test_threads_that_start_meanwhile_leave_the_signal_alone() -> None:
         thread.start()
         thread.join()
     assert {signal.SIGTERM, signal.SIGINT} <= held[0]
+
+
+def test_sigterm_interrupts_like_ctrl_c() -> None:
+    """The main thread leaves by a KeyboardInterrupt, and the signal means again what it meant."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before

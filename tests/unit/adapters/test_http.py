@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -219,13 +220,8 @@ def refusing() -> str:
 
 
 @pytest.mark.parametrize("way", ["call", "stream"])
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [(b"", "a connection failure"), (b"no HTTP at all\r\n\r\n", "a connection failure")],
-)
-def test_connection_failures_have_few_words(
-    http: Http, way: str, answer: bytes, words: str
-) -> None:
+@pytest.mark.parametrize("answer", [b"", b"no HTTP at all\r\n\r\n"])
+def test_connection_failures_have_few_words(http: Http, way: str, answer: bytes) -> None:
     """A hang-up, an answer that is none and a closed port are told without host and URL."""
 
     def handler(seen: Seen, wire: Wire) -> str:
@@ -233,12 +229,31 @@ def test_connection_failures_have_few_words(
         return HANG_UP
 
     with Origin(handler) as origin:
-        for url in (f"{origin.url}/secret?signature=canary", refusing()):
+        for url, words in (
+            (f"{origin.url}/secret?signature=canary", "a connection failure"),
+            (refusing(), "a connection that was refused"),
+        ):
             with pytest.raises(TransportFault) as caught:
                 http.call("GET", url) if way == "call" else http.stream(url)
             assert str(caught.value) == words
             assert "canary" not in caught.value.detail
             assert "127.0.0.1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("way", ["call", "stream"])
+def test_a_name_without_an_address_is_told_as_such(
+    http: Http, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads it looks at the name and at DNS, not at the server."""
+
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(TransportFault, match=r"^a host name that cannot be resolved$"):
+        http.call("GET", "http://hub.example/x") if way == "call" else http.stream(
+            "http://hub.example/x"
+        )
 
 
 @pytest.mark.parametrize("value", ["with\nnewline", "with space", "snow\u2603", "tab\t"])

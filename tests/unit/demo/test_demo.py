@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -50,6 +51,38 @@ def test_odd_names_are_delivered_like_any_other(tmp_path: Path) -> None:
     assert outcome["mounts"] == {"materialized": 2, "hit": 1, "denied": 1}
     assert outcome["modelBytes"] == size
     assert outcome["hubBytes"] == 2 * size
+    lines = [line.split() for line in output.splitlines()]
+    stores = lines.index(["$", "kubectl", "get", "nms"]) + 1
+    assert lines[stores] == ["NAME", "READY", "USED", "MODELS", "DOWNLOADING"]
+    assert [(row[0], row[3]) for row in lines[stores + 1 : stores + 3]] == [
+        ("node-a", "1"),
+        ("node-b", "1"),
+    ]
+    artifacts = lines.index(["$", "kubectl", "get", "mart", "-n", "team-a"]) + 1
+    assert lines[artifacts][:4] == ["NAME", "SOURCE", "REVISION", "SIZE"]
+    assert lines[artifacts + 1][:2] == ["minilm", "huggingFace:demo/model"]
+    assert lines[artifacts + 1][-1] == "True"
+
+
+def test_sigterm_leaves_nothing_behind() -> None:
+    """Told to stop while the worker and the plugins run, the demo takes its folders away."""
+    with (
+        TemporaryDirectory(prefix="demo-") as temporary,  # a socket's path must stay short
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "gpustack_delivery", "demo"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": temporary},
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert any(line.startswith("2. ") for line in process.stdout)
+        assert list(Path(temporary).iterdir())
+        process.terminate()
+        _, complaints = process.communicate(timeout=60)
+        assert process.returncode == 130, complaints
+        assert not list(Path(temporary).iterdir())
 
 
 def _missing(folder: Path) -> Path:

@@ -53,7 +53,9 @@ def test_whole_trees_are_whole_while_the_plugin_runs(
     assert verify(stage) == 0
     assert capsys.readouterr().out.startswith("2 trees, 4 files, ")
     assert verify(stage, digest, digest) == 0
-    assert capsys.readouterr().out.startswith("1 trees, 3 files, ")
+    assert capsys.readouterr().out.startswith("1 tree, 3 files, ")
+    assert verify(stage, other) == 0
+    assert capsys.readouterr().out.startswith("1 tree, 1 file, ")
     assert facts(stage.cache / "published") == before
 
 
@@ -142,7 +144,7 @@ def test_a_changed_mode_is_named(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--cache-root", "/nonexistent"], "no model cache"),
+        (["--cache-root", "/nonexistent"], "the folder /nonexistent does not exist"),
         (["--cache-root", "/etc/passwd"], "no model cache"),
         (["--cache-root", "/etc"], "no model cache"),
         (["sha256:123"], "DIGEST must be sha256:"),

@@ -99,7 +99,9 @@ def test_a_hub_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
         unused.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{unused.getsockname()[1]}"
         assert run(["org/model", "--endpoint", endpoint]) == 1
-    said = f"{endpoint} org/model: a connection failure (ConnectionRefusedError ECONNREFUSED)"
+    said = (
+        f"{endpoint} org/model: a connection that was refused (ConnectionRefusedError ECONNREFUSED)"
+    )
     assert capsys.readouterr().err == f"gpustack-delivery manifest: {said}\n"
 
 
@@ -176,6 +178,28 @@ def test_hub_faults_are_one_line(
     monkeypatch.setattr(manifest_command, "open_hub", hub.open)
     assert run(["org/model"]) == 1
     said = "https://huggingface.co org/model: HTTP 503"
+    assert capsys.readouterr().err == f"gpustack-delivery manifest: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "added"),
+    [
+        (["gpt2"], "; 'gpt2' is no folder here, and so it was taken for a repository"),
+        (["gpt2", "--hub", "huggingface"], ""),
+    ],
+)
+def test_a_name_without_a_slash_may_be_a_mistyped_folder(
+    arguments: list[str],
+    added: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is asked of the hub, and when that fails, it is said why; a flag shows what was meant."""
+    hub = FakeHub()
+    hub.down()
+    monkeypatch.setattr(manifest_command, "open_hub", hub.open)
+    assert run(arguments) == 1
+    said = f"https://huggingface.co gpt2: HTTP 503{added}"
     assert capsys.readouterr().err == f"gpustack-delivery manifest: {said}\n"
 
 

@@ -73,7 +73,7 @@ def test_prints_the_volume(
 def test_says_why_there_is_none() -> None:
     """An artifact that is not there or not resolved is named, with its condition."""
     kube = cluster(REFUSED)
-    with pytest.raises(ConfigurationFault, match="AccessDenied no right"):
+    with pytest.raises(ConfigurationFault, match=r"AccessDenied: no right$"):
         find_mountable(kube, "team-a", "tiny")
     with pytest.raises(ConfigurationFault, match="no ModelArtifact other"):
         find_mountable(kube, "team-a", "other")
