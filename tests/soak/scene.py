@@ -207,6 +207,8 @@ class Scene:
             self.look.mounts()
             lost = self._served - self.look.published()
             assert not lost, f"mounted before this death, and not published after it: {lost}"
+            if self._power is not None:
+                self._served.clear()  # their mounts are gone, and they may be collected
             self._limit = self.look.missing_bytes(self._unwanted)
             self._start()
 
