@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Break what the mutant breaks, before anything runs."""
     patch = config.stash[_PATCH] = pytest.MonkeyPatch()
     if name := config.getoption("--mutant"):
-        MUTANTS[name].breaks(patch)
+        MUTANTS[name].apply(patch)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
