@@ -77,8 +77,7 @@ class ManualClock:
 
         Args:
             patience_seconds: real seconds after which a step goes on although something is still
-                busy: a test may
-                hold a transfer up on purpose.
+                busy: a test may hold a transfer up on purpose.
         """
         self._epoch = start
         self._face: MutableSequence[float] | memoryview[float] = [0.0, math.inf]

@@ -1,11 +1,9 @@
 """The node's applied configuration: which spec is in force, and the way to the hubs it makes.
 
 The reporter hands every spec it reads to `apply`. One that fails the plugin's own check puts
-nothing in
-force: no download starts and nothing is collected, not under an earlier spec either, until a good
-    one comes.
-A good one takes effect without a restart; requests that are already running keep the way they began
-on.
+nothing in force: no download starts and nothing is collected, not under an earlier spec either,
+until a good one comes. A good one takes effect without a restart; requests that are already running
+keep the way they began on.
 
 Rules: NS-RES-04, NS-RES-22, NS-DL-11, NS-DL-13, NS-GC-08, NS-GC-09, OP-CAP-02.
 """

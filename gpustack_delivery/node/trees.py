@@ -227,7 +227,12 @@ class Trees:
             if target.exists():  # it has no sound marker, or nobody would have downloaded again
                 self._discard(target)
             workspace.rename(target)
-            self._disk.sync_directory(self._root.published)
+            try:
+                self._disk.sync_directory(self._root.published)
+            except HostFault:
+                with suppress(OSError):  # then it waits there for the next start, whole
+                    target.rename(workspace)
+                raise
             self._manifests.pop(marker.digest, None)
             self._markers[marker.digest] = marker
 

@@ -1,8 +1,7 @@
 """Events on the objects that people look at.
 
 An Event that repeats itself is counted instead of written again. A failure to write one is logged
-and costs nothing
-else: events explain, they decide nothing.
+and costs nothing else: events explain, they decide nothing.
 """
 
 from __future__ import annotations

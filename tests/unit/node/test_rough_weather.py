@@ -127,6 +127,28 @@ def test_a_rename_that_fails_publishes_nothing_and_keeps_the_partial(
     assert not partial.exists()
 
 
+def test_a_publication_that_cannot_be_synced_is_a_partial_again(stage: Stage) -> None:
+    """It may be lost with the power, so nobody may mount it; its bytes need not come again."""
+    digest = stage.artifact()
+    name = digest.removeprefix("sha256:")
+    stage.start()
+
+    def sync(path: Path) -> bool:
+        if path.name == "published" and (path / name).exists():
+            raise HostFault("sync failed") from OSError(5, "failed")
+        return False
+
+    stage.disk.fail_sync = sync
+    eventually(lambda: "SourceUnavailable" in stage.publish(digest)[1], "the failure")
+    assert list((stage.cache / "published").iterdir()) == []
+    (partial,) = (stage.cache / "partial" / name).iterdir()
+    assert (partial / "tree" / "weights").exists()
+    stage.disk.fail_sync = lambda path: False
+    stage.clock.advance(61)
+    stage.mounted(digest)
+    assert not partial.exists()
+
+
 def test_an_outcome_that_cannot_be_written_holds_for_this_process(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
