@@ -17,12 +17,11 @@ import random
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from gpustack_delivery.errors import ApiFault, Gone
-from gpustack_delivery.ports import Change, Clock, Page, Watch
-from gpustack_delivery.vocabulary.resources import Json, Resource
+from gpustack_delivery.ports import Change, Clock, Page, Selection, Watch
+from gpustack_delivery.vocabulary.resources import Json
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -40,39 +39,13 @@ There is no old one when it was added, no new one when it was deleted. It is qui
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which objects to mirror; an empty namespace means all, an empty selector any."""
-
-    resource: Resource
-    namespace: str = ""
-    label_selector: str = ""
-    field_selector: str = ""
-
-
 class Source(Protocol):
     """The two calls of `ports.Kube` that a mirror makes."""
 
-    def list_page(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        continue_token: str = "",
-    ) -> Page:
+    def list_page(self, selection: Selection, continue_token: str = "") -> Page:
         """Return one page of a collection."""
 
-    def watch(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        resource_version: str,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> Watch:
+    def watch(self, selection: Selection, resource_version: str) -> Watch:
         """Open a watch with bookmarks."""
 
 
@@ -179,17 +152,10 @@ class Mirror(Generic[Record]):
 
     def _list(self) -> None:
         """Read every page, then replace the copy in one step."""
-        chosen = self._selection
         found: dict[Key, Record] = {}
         token = version = ""
         while True:
-            page = self._kube.list_page(
-                chosen.resource,
-                chosen.namespace,
-                label_selector=chosen.label_selector,
-                field_selector=chosen.field_selector,
-                continue_token=token,
-            )
+            page = self._kube.list_page(self._selection, token)
             for item in page.items:
                 record = self._read(item)
                 if record is not None:
@@ -215,14 +181,7 @@ class Mirror(Generic[Record]):
 
     def _follow(self) -> bool:
         """Apply a watch's changes until it ends; say whether it brought any."""
-        chosen = self._selection
-        watch = self._kube.watch(
-            chosen.resource,
-            chosen.namespace,
-            resource_version=self._version,
-            label_selector=chosen.label_selector,
-            field_selector=chosen.field_selector,
-        )
+        watch = self._kube.watch(self._selection, self._version)
         with self._changed:
             self._watch = watch
             stopping = self._stopping

@@ -37,6 +37,16 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a kind; an empty namespace means all of them, an empty selector any."""
+
+    resource: Resource
+    namespace: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """One page of a list: items, the list's version, and the next page's token ("" at the end)."""
 
@@ -62,26 +72,10 @@ class Kube(Protocol):
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
         """Return one object as the server holds it."""
 
-    def list_page(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        continue_token: str = "",
-    ) -> Page:
-        """Return one page of a collection; an empty namespace means all of them."""
+    def list_page(self, selection: Selection, continue_token: str = "") -> Page:
+        """Return one page of a collection."""
 
-    def watch(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        resource_version: str,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> Watch:
+    def watch(self, selection: Selection, resource_version: str) -> Watch:
         """Open a watch with bookmarks after `resource_version`."""
 
     def create(self, resource: Resource, body: Json, namespace: str = "") -> Json:

@@ -35,7 +35,7 @@ from gpustack_delivery.adapters.kube_streams import (
 from gpustack_delivery.adapters.kubeconfig import kubeconfig_fault
 from gpustack_delivery.decisions.addresses import endpoint_fault
 from gpustack_delivery.errors import ApiFault, ConfigurationFault, Unreachable
-from gpustack_delivery.ports import Errand, Page, Reply, Watch
+from gpustack_delivery.ports import Errand, Page, Reply, Selection, Watch
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.resources import Json, Resource
 
@@ -181,23 +181,16 @@ class KubeClient:
         """Return one object."""
         return self._object(_Call("GET", resource.path(namespace, name)))
 
-    def list_page(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        continue_token: str = "",
-    ) -> Page:
+    def list_page(self, selection: Selection, continue_token: str = "") -> Page:
         """Return one page of a collection."""
         query = _present(
             limit=str(PAGE_SIZE),
-            labelSelector=label_selector,
-            fieldSelector=field_selector,
+            labelSelector=selection.label_selector,
+            fieldSelector=selection.field_selector,
             **{"continue": continue_token},
         )
-        body = self._object(_Call("GET", resource.path(namespace), query))
+        resource = selection.resource
+        body = self._object(_Call("GET", resource.path(selection.namespace), query))
         metadata = body.get("metadata") or {}  # items of built-in types lack kind and apiVersion
         named = {"apiVersion": resource.api_version, "kind": resource.kind}
         return Page(
@@ -206,24 +199,16 @@ class KubeClient:
             continue_token=metadata.get("continue", ""),
         )
 
-    def watch(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        resource_version: str,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> Watch:
+    def watch(self, selection: Selection, resource_version: str) -> Watch:
         """Open a watch with bookmarks."""
         query = _present(
             watch="true",
             allowWatchBookmarks="true",
             resourceVersion=resource_version,
-            labelSelector=label_selector,
-            fieldSelector=field_selector,
+            labelSelector=selection.label_selector,
+            fieldSelector=selection.field_selector,
         )
-        call = _Call("GET", resource.path(namespace), query)
+        call = _Call("GET", selection.resource.path(selection.namespace), query)
         return Stream(self._send(call, seconds=WATCH_SILENCE_SECONDS))
 
     def create(self, resource: Resource, body: Json, namespace: str = "") -> Json:

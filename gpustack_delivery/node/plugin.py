@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from gpustack_delivery.decisions.addresses import listening_fault, object_name_fault
 from gpustack_delivery.decisions.authorization import KubeletDirectory
 from gpustack_delivery.errors import ConfigurationFault, HostFault
-from gpustack_delivery.mirror import Mirror, Selection
+from gpustack_delivery.mirror import Mirror
 from gpustack_delivery.node.attempts import Attempts
 from gpustack_delivery.node.cache import CacheRoot
 from gpustack_delivery.node.collector import Collector, Store
@@ -38,7 +38,7 @@ from gpustack_delivery.node.references import References
 from gpustack_delivery.node.reporter import Reporter, Sources, World
 from gpustack_delivery.node.routes import Router
 from gpustack_delivery.node.trees import Trees
-from gpustack_delivery.ports import Clock, Disk
+from gpustack_delivery.ports import Clock, Disk, Selection
 from gpustack_delivery.vocabulary.artifact import ModelArtifact
 from gpustack_delivery.vocabulary.resources import MODEL_ARTIFACTS
 

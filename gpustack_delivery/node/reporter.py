@@ -24,7 +24,7 @@ from typing import Final
 from gpustack_delivery.decisions.capacity import used_percent
 from gpustack_delivery.decisions.reporting import Facts, content, worth_writing
 from gpustack_delivery.errors import ApiFault, Conflict, HostFault, NotFound, Reason
-from gpustack_delivery.mirror import Key, Mirror, Selection
+from gpustack_delivery.mirror import Key, Mirror
 from gpustack_delivery.node.attempts import Attempts
 from gpustack_delivery.node.collector import Collection, Collector, Store
 from gpustack_delivery.node.configuration import Configuration
@@ -32,7 +32,7 @@ from gpustack_delivery.node.ledger import Memory
 from gpustack_delivery.node.markers import Marker
 from gpustack_delivery.node.metrics import Metrics
 from gpustack_delivery.node.references import References
-from gpustack_delivery.ports import Clock, Disk, Kube, Mounts
+from gpustack_delivery.ports import Clock, Disk, Kube, Mounts, Selection
 from gpustack_delivery.vocabulary.node_store import (
     Capacity,
     ModelEntry,

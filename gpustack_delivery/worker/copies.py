@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from gpustack_delivery.decisions.consuming import CONSUMER_LABEL
 from gpustack_delivery.decisions.pods import Taint, WarmUp
-from gpustack_delivery.mirror import Mirror, Selection
-from gpustack_delivery.ports import Clock, Kube
+from gpustack_delivery.mirror import Mirror
+from gpustack_delivery.ports import Clock, Kube, Selection
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.artifact import TOKEN_KEY, ModelArtifact
 from gpustack_delivery.vocabulary.consumers import (
@@ -124,9 +124,9 @@ def lists_driver(csi_node: Mapping[str, Any]) -> bool:
 
 def every(kube: Kube, resource: Resource, namespace: str = "") -> Iterator[Json]:
     """Yield every object of a collection, page by page, straight from the API server."""
-    token = ""
+    selection, token = Selection(resource, namespace), ""
     while True:
-        page = kube.list_page(resource, namespace, continue_token=token)
+        page = kube.list_page(selection, token)
         yield from page.items
         token = page.continue_token
         if not token:

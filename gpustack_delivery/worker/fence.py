@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpustack_delivery.errors import Unreachable
-from gpustack_delivery.ports import Kube, Page, Watch
+from gpustack_delivery.ports import Kube, Page, Selection, Watch
 from gpustack_delivery.vocabulary.resources import Json, Resource
 
 
@@ -30,41 +30,13 @@ class FencedKube:
         """Return one object."""
         return self._kube.get(resource, name, namespace)
 
-    def list_page(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        continue_token: str = "",
-    ) -> Page:
+    def list_page(self, selection: Selection, continue_token: str = "") -> Page:
         """Return one page of a collection."""
-        return self._kube.list_page(
-            resource,
-            namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            continue_token=continue_token,
-        )
+        return self._kube.list_page(selection, continue_token)
 
-    def watch(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        resource_version: str,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> Watch:
+    def watch(self, selection: Selection, resource_version: str) -> Watch:
         """Open a watch."""
-        return self._kube.watch(
-            resource,
-            namespace,
-            resource_version=resource_version,
-            label_selector=label_selector,
-            field_selector=field_selector,
-        )
+        return self._kube.watch(selection, resource_version)
 
     def get_raw(self, path: str, *, timeout_seconds: float) -> bytes:
         """Return the body of a path."""

@@ -26,8 +26,8 @@ from gpustack_delivery.decisions.granting import (
 )
 from gpustack_delivery.decisions.placement import Nodes, derive, expand, matcher
 from gpustack_delivery.errors import NotFound
-from gpustack_delivery.mirror import Mirror, Selection
-from gpustack_delivery.ports import Clock, Kube
+from gpustack_delivery.mirror import Mirror
+from gpustack_delivery.ports import Clock, Kube, Selection
 from gpustack_delivery.vocabulary.artifact import ModelArtifact
 from gpustack_delivery.vocabulary.consumers import (
     INSTANCE_TYPES,

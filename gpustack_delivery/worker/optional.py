@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpustack_delivery.errors import Gone, NotFound
-from gpustack_delivery.ports import Change, Clock, Kube, Page, Watch
-from gpustack_delivery.vocabulary.resources import Resource
+from gpustack_delivery.ports import Change, Clock, Kube, Page, Selection, Watch
 
 LOOK_AGAIN_SECONDS: Final = 30.0
 _NEVER: Final = "0"
@@ -26,47 +25,19 @@ class OptionalKinds:
         self._kube = kube
         self._clock = clock
 
-    def list_page(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        continue_token: str = "",
-    ) -> Page:
+    def list_page(self, selection: Selection, continue_token: str = "") -> Page:
         """Return one page; an empty one of a kind that is missing."""
         try:
-            return self._kube.list_page(
-                resource,
-                namespace,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                continue_token=continue_token,
-            )
+            return self._kube.list_page(selection, continue_token)
         except NotFound:
             return Page((), _NEVER)
 
-    def watch(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        resource_version: str,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> Watch:
+    def watch(self, selection: Selection, resource_version: str) -> Watch:
         """Open a watch; of a kind that is missing, one that soon asks for another list."""
         if resource_version == _NEVER:
             return _Absence(self._clock)
         try:
-            return self._kube.watch(
-                resource,
-                namespace,
-                resource_version=resource_version,
-                label_selector=label_selector,
-                field_selector=field_selector,
-            )
+            return self._kube.watch(selection, resource_version)
         except NotFound:
             return _Absence(self._clock)
 

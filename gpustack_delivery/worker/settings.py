@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gpustack_delivery.decisions.settings import check, effective
-from gpustack_delivery.mirror import Key, Mirror, Selection
-from gpustack_delivery.ports import Clock, Kube
+from gpustack_delivery.mirror import Key, Mirror
+from gpustack_delivery.ports import Clock, Kube, Selection
 from gpustack_delivery.vocabulary.metadata import Metadata
 from gpustack_delivery.vocabulary.resources import SECRETS, Json
 from gpustack_delivery.vocabulary.settings import SECRET_NAME, read_secret

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpustack_delivery.errors import ApiFault, Conflict, Gone, HostFault, NotFound
-from gpustack_delivery.ports import Change, Mount, Page, Usage
+from gpustack_delivery.ports import Change, Mount, Page, Selection, Usage
 from gpustack_delivery.vocabulary.resources import Json, Resource
 
 DEADLINE_SECONDS = 20.0
@@ -96,6 +96,10 @@ class FakeWatch:
         self.changes.put(None)
 
 
+def _selects(selection: Selection, plural: str, namespace: str) -> bool:
+    return plural == selection.resource.plural and selection.namespace in ("", namespace)
+
+
 class FakeKube:
     """An API server in memory: versions, conflicts, pages and watches, and planned trouble."""
 
@@ -103,7 +107,7 @@ class FakeKube:
         self.lock = threading.RLock()
         self.page_size = page_size
         self.objects: dict[tuple[str, str, str], Json] = {}
-        self.watches: list[tuple[str, str, FakeWatch]] = []
+        self.watches: list[tuple[Selection, FakeWatch]] = []
         self._told: list[tuple[int, tuple[str, str, str], Change]] = []
         self.writes: list[Json] = []
         self.calls: list[str] = []
@@ -139,7 +143,7 @@ class FakeKube:
         """End every open watch, or make it fail."""
         with self.lock:
             open_watches, self.watches = self.watches, []
-        for _, _, watch in open_watches:
+        for _, watch in open_watches:
             watch.changes.put(fault)
 
     def _store(self, key: tuple[str, str, str], body: Json, kind: str) -> None:
@@ -151,8 +155,8 @@ class FakeKube:
     def _tell(self, key: tuple[str, str, str], kind: str, body: Json) -> None:
         change = Change(kind, copy.deepcopy(body))
         self._told.append((self.version, key, change))
-        for plural, namespace, watch in self.watches:
-            if plural == key[0] and namespace in ("", key[1]):
+        for selection, watch in self.watches:
+            if _selects(selection, *key[:2]):
                 watch.changes.put(copy.deepcopy(change))
 
     def _called(self, call: str) -> None:
@@ -171,47 +175,30 @@ class FakeKube:
             except KeyError:
                 raise NotFound("not there", code=404) from None
 
-    def list_page(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        continue_token: str = "",
-    ) -> Page:
+    def list_page(self, selection: Selection, continue_token: str = "") -> Page:
         """Return a page."""
         with self.lock:
-            self._called(f"list {resource.plural}")
-            wanted = field_selector.removeprefix("metadata.name=")
+            self._called(f"list {selection.resource.plural}")
+            wanted = selection.field_selector.removeprefix("metadata.name=")
             items = [
                 copy.deepcopy(body)
                 for (plural, space, name), body in sorted(self.objects.items())
-                if plural == resource.plural and namespace in ("", space) and wanted in ("", name)
+                if _selects(selection, plural, space) and wanted in ("", name)
             ]
             start = int(continue_token or 0)
             end = start + self.page_size
             more = str(end) if end < len(items) else ""
             return Page(items[start:end], str(self.version), more)
 
-    def watch(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        resource_version: str,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> FakeWatch:
+    def watch(self, selection: Selection, resource_version: str) -> FakeWatch:
         """Open a watch; it begins with what happened since that version."""
         with self.lock:
-            self._called(f"watch {resource.plural} {resource_version}")
+            self._called(f"watch {selection.resource.plural} {resource_version}")
             watch = FakeWatch(queue.Queue())
             for version, (plural, space, _), change in self._told:
-                known = version <= int(resource_version)
-                if not known and plural == resource.plural and namespace in ("", space):
+                if version > int(resource_version) and _selects(selection, plural, space):
                     watch.changes.put(copy.deepcopy(change))
-            self.watches.append((resource.plural, namespace, watch))
+            self.watches.append((selection, watch))
             return watch
 
     def create(self, resource: Resource, body: Json, namespace: str = "") -> Json:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from gpustack_delivery.errors import Unreachable
-from gpustack_delivery.mirror import Key, Mirror, Selection
-from gpustack_delivery.ports import Change
+from gpustack_delivery.mirror import Key, Mirror
+from gpustack_delivery.ports import Change, Selection
 from gpustack_delivery.vocabulary.resources import CONFIG_MAPS, Json
 from tests.unit.fakes import FakeKube, ManualClock, eventually, gone
 
@@ -83,7 +83,7 @@ def test_changes_reach_copy_and_listeners(stage: Stage) -> None:
 def test_a_watch_that_ends_is_taken_up_from_the_last_version(stage: Stage) -> None:
     """Bookmarks move the version too, and nothing is listed again."""
     stage.start()
-    watch = stage.kube.watches[0][2]
+    watch = stage.kube.watches[0][1]
     watch.changes.put(Change("BOOKMARK", {"metadata": {"resourceVersion": "777"}}))
     stage.kube.break_watches()
     eventually(lambda: "watch configmaps 777" in stage.kube.calls, "the second watch")
@@ -100,7 +100,7 @@ def test_a_forgotten_version_means_listing_again(stage: Stage, *, as_event: bool
         stage.kube.objects["configmaps", "ns", "new"] = config_map("new", "2")
         stage.kube.objects["configmaps", "ns", "new"]["metadata"]["resourceVersion"] = "500"
         if not as_event:
-            watch = stage.kube.watches[0][2]
+            watch = stage.kube.watches[0][1]
             watch.changes.put(Change("BOOKMARK", {"metadata": {"resourceVersion": "3"}}))
             stage.kube.trouble = [gone()]
     stage.clock.advance(60)

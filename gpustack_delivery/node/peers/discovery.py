@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from gpustack_delivery.decisions.peering import Neighbourhood, Peer, peers
 from gpustack_delivery.errors import ApiFault, NotFound
-from gpustack_delivery.ports import Clock, Kube
+from gpustack_delivery.ports import Clock, Kube, Selection
 from gpustack_delivery.vocabulary.node_store import ModelEntry
 from gpustack_delivery.vocabulary.plugin_pods import COMPONENT_SELECTOR, PluginPod
 from gpustack_delivery.vocabulary.resources import NODE_MODEL_STORES, PODS, Json, Resource
@@ -92,11 +92,9 @@ class Directory:
         label_selector: str = "",
     ) -> Iterator[Record]:
         """Yield every object that can be read; an odd one hides no other."""
-        token = ""
+        selection, token = Selection(resource, namespace, label_selector), ""
         while True:
-            page = self._kube.list_page(
-                resource, namespace, label_selector=label_selector, continue_token=token
-            )
+            page = self._kube.list_page(selection, token)
             for body in page.items:
                 try:
                     yield read(body)

@@ -19,8 +19,8 @@ import msgspec
 
 from gpustack_delivery.decisions.progress import measure, uncountable
 from gpustack_delivery.errors import ApiFault, HostFault
-from gpustack_delivery.mirror import Mirror, Selection
-from gpustack_delivery.ports import Clock, Errand, Kube, Passage, PluginDownloads
+from gpustack_delivery.mirror import Mirror
+from gpustack_delivery.ports import Clock, Errand, Kube, Passage, PluginDownloads, Selection
 from gpustack_delivery.vocabulary.artifact import ModelArtifact
 from gpustack_delivery.vocabulary.node_store import ModelEntry, ModelState, NodeModelStore
 from gpustack_delivery.vocabulary.resources import (

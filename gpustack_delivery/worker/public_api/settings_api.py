@@ -15,8 +15,8 @@ import msgspec
 from gpustack_delivery.errors import ApiFault, Gone
 from gpustack_delivery.httpd import Request, Response
 from gpustack_delivery.ports import Clock, Kube, Watch
-from gpustack_delivery.vocabulary.resources import SECRETS, Json
-from gpustack_delivery.vocabulary.settings import SECRET_NAME, read_secret
+from gpustack_delivery.vocabulary.resources import Json
+from gpustack_delivery.vocabulary.settings import read_secret
 from gpustack_delivery.worker.public_api import targets
 from gpustack_delivery.worker.public_api.settings_edits import read_edit
 from gpustack_delivery.worker.public_api.settings_store import Held, SettingsStore
@@ -103,12 +103,7 @@ class SettingsApi:
             raise Refused(422, "Invalid", message)
         held = self._store.read()
         self._chosen(target, held)  # refuses a selector while it still can
-        watch = self._kube.watch(
-            SECRETS,
-            self._store.namespace,
-            resource_version=held.version,
-            field_selector=f"metadata.name={SECRET_NAME}",
-        )
+        watch = self._kube.watch(self._store.selection, held.version)
 
         def show(one: Json) -> Json:
             return self._shown(target, [one], one["metadata"], wanted) or one

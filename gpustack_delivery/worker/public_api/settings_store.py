@@ -22,7 +22,7 @@ from gpustack_delivery.decisions.settings import (
     effective,
 )
 from gpustack_delivery.errors import AlreadyExists, Conflict, NotFound
-from gpustack_delivery.ports import Kube
+from gpustack_delivery.ports import Kube, Selection
 from gpustack_delivery.vocabulary.resources import CSI_DRIVERS, DRIVER_NAME, SECRETS, Json
 from gpustack_delivery.vocabulary.settings import DELIVERY_MODE, SECRET_NAME, SETTINGS, read_secret
 from gpustack_delivery.vocabulary.wire import present
@@ -63,6 +63,9 @@ class SettingsStore:
 
     def __init__(self, kube: Kube, namespace: str, environment: Mapping[str, str]) -> None:
         self.namespace = namespace
+        self.selection = Selection(
+            SECRETS, namespace, field_selector=f"metadata.name={SECRET_NAME}"
+        )
         self._kube = kube
         self._environment = environment
 
@@ -72,8 +75,7 @@ class SettingsStore:
         Raises:
             ApiFault: the API server does not give it.
         """
-        selector = f"metadata.name={SECRET_NAME}"
-        page = self._kube.list_page(SECRETS, self.namespace, field_selector=selector)
+        page = self._kube.list_page(self.selection)
         secret = next(iter(page.items), None)
         if secret is None:
             return Held({}, page.resource_version)

@@ -25,6 +25,7 @@ from gpustack_delivery.errors import (
 )
 from gpustack_delivery.httpd import Request, Response, Server
 from gpustack_delivery.httpd.certificates import Authority, server_context
+from gpustack_delivery.ports import Selection
 from gpustack_delivery.vocabulary.resources import CONFIG_MAPS, NODE_MODEL_STORES
 from tests.unit.fakes import eventually
 
@@ -187,7 +188,7 @@ def test_a_page_names_its_items_and_the_next_page(api: Api, kube: KubeClient) ->
     api.respond = lambda _request: answer(
         {"metadata": {"resourceVersion": "7", "continue": "x"}, "items": [OBJECT]}
     )
-    page = kube.list_page(CONFIG_MAPS, "ns", field_selector="metadata.name=a", continue_token="t")
+    page = kube.list_page(Selection(CONFIG_MAPS, "ns", field_selector="metadata.name=a"), "t")
     assert (page.resource_version, page.continue_token) == ("7", "x")
     assert page.items[0]["kind"] == "ConfigMap"
     assert dict(parse_qsl(api.asked[0].query)) == {
@@ -296,7 +297,7 @@ def event(kind: str, body: object) -> bytes:
 def test_a_watch_yields_changes_until_the_server_ends_it(api: Api, kube: KubeClient) -> None:
     """However the stream is cut into chunks."""
     watching(api, event("ADDED", OBJECT), event("BOOKMARK", OBJECT))
-    watch = kube.watch(CONFIG_MAPS, "ns", resource_version="5")
+    watch = kube.watch(Selection(CONFIG_MAPS, "ns"), "5")
     assert [change.type for change in watch] == ["ADDED", "BOOKMARK"]
     assert dict(parse_qsl(api.asked[0].query)) == {
         "watch": "true",
@@ -312,24 +313,24 @@ def test_a_forgotten_version_is_gone_as_an_event_and_as_an_answer(
     """Both forms of 410."""
     watching(api, event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"}))
     with pytest.raises(Gone):
-        list(kube.watch(CONFIG_MAPS, "ns", resource_version="5"))
+        list(kube.watch(Selection(CONFIG_MAPS, "ns"), "5"))
     api.respond = lambda _request: answer({"kind": "Status", "code": 410}, 410)
     with pytest.raises(Gone):
-        kube.watch(CONFIG_MAPS, "ns", resource_version="5")
+        kube.watch(Selection(CONFIG_MAPS, "ns"), "5")
 
 
 def test_a_line_that_is_no_event_breaks_the_watch(api: Api, kube: KubeClient) -> None:
     """Better to list again than to guess."""
     watching(api, b"garbage\n")
     with pytest.raises(Unreachable, match="not an event"):
-        list(kube.watch(CONFIG_MAPS, "ns", resource_version="5"))
+        list(kube.watch(Selection(CONFIG_MAPS, "ns"), "5"))
 
 
 def test_close_ends_a_watch_that_is_waiting(api: Api, kube: KubeClient) -> None:
     """From another thread, while the reader is blocked on a silent stream."""
     hold = threading.Event()
     watching(api, event("ADDED", OBJECT), hold=hold)
-    watch = kube.watch(CONFIG_MAPS, "ns", resource_version="5")
+    watch = kube.watch(Selection(CONFIG_MAPS, "ns"), "5")
     seen: list[str] = []
     reader = threading.Thread(target=lambda: seen.extend(change.type for change in watch))
     reader.start()

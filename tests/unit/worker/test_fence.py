@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gpustack_delivery.errors import Unreachable
+from gpustack_delivery.ports import Selection
 from gpustack_delivery.vocabulary.resources import NODES
 from gpustack_delivery.worker.fence import FencedKube
 from tests.unit.worker.world import ClusterKube
@@ -41,6 +42,6 @@ def test_reads_are_free() -> None:
     kube.raw["/version"] = {"major": "1"}
     fenced = FencedKube(kube, lambda: False)
     assert fenced.get(NODES, "a")["metadata"]["name"] == "a"
-    assert len(fenced.list_page(NODES).items) == 1
+    assert len(fenced.list_page(Selection(NODES)).items) == 1
     assert fenced.get_raw("/version", timeout_seconds=1) == b'{"major": "1"}'
-    fenced.watch(NODES, resource_version="1").close()
+    fenced.watch(Selection(NODES), "1").close()

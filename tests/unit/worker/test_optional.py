@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpustack_delivery.errors import NotFound
-from gpustack_delivery.mirror import Mirror, Selection
+from gpustack_delivery.mirror import Mirror
+from gpustack_delivery.ports import Selection
 from gpustack_delivery.vocabulary.consumers import INSTANCE_TYPES, InstanceType
 from gpustack_delivery.worker.optional import LOOK_AGAIN_SECONDS, OptionalKinds
 from tests.unit.fakes import eventually, gone
@@ -46,7 +47,7 @@ def test_a_kind_that_goes_is_an_empty_copy_again() -> None:
     kube.put(INSTANCE_TYPES, {"metadata": {"name": "a100"}, "spec": {}})
     source = OptionalKinds(kube, clock)
     kube.trouble = [NotFound("no such resource", code=404)]
-    watch = source.watch(INSTANCE_TYPES, resource_version="100")
+    watch = source.watch(Selection(INSTANCE_TYPES), "100")
     watch.close()
     assert list(watch) == []
     with mirrored(kube, clock) as mirror:

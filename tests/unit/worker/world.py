@@ -11,11 +11,12 @@ import copy
 import json
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from emulator.stillness import wait_for_rest
 from gpustack_delivery.errors import AlreadyExists, ApiFault, Conflict, NotFound
-from gpustack_delivery.ports import Page
+from gpustack_delivery.ports import Page, Selection
 from gpustack_delivery.vocabulary.resources import (
     CSI_DRIVERS,
     CSI_NODES,
@@ -45,22 +46,13 @@ class ClusterKube(FakeKube):
         self.missing: set[str] = set()
         self._applied: dict[tuple[tuple[str, str, str], str], Json] = {}
 
-    def list_page(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        continue_token: str = "",
-    ) -> Page:
+    def list_page(self, selection: Selection, continue_token: str = "") -> Page:
         """Return a page; of field selectors only a name restricts."""
-        if resource.plural in self.missing:
+        if selection.resource.plural in self.missing:
             raise NotFound("no such resource", code=404)
-        named = field_selector if field_selector.startswith("metadata.name=") else ""
-        return super().list_page(
-            resource, namespace, field_selector=named, continue_token=continue_token
-        )
+        if not selection.field_selector.startswith("metadata.name="):
+            selection = replace(selection, field_selector="")
+        return super().list_page(selection, continue_token)
 
     def create(self, resource: Resource, body: Json, namespace: str = "") -> Json:
         """Create an object, or answer a review as planned."""
@@ -290,7 +282,7 @@ def idle(kube: ClusterKube, clock: SteppedClock, threads: int) -> None:
 
     def busy() -> bool:
         with kube.lock:
-            heard = all(watch.heard for _, _, watch in kube.watches if not watch.closed)
+            heard = all(watch.heard for _, watch in kube.watches if not watch.closed)
         return not heard or clock.waiting != threads
 
     assert wait_for_rest(busy, patience_seconds=DEADLINE_SECONDS), "there is no rest"

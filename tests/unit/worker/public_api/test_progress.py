@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from gpustack_delivery.adapters.plugin_port import MAX_BYTES, PluginPort
 from gpustack_delivery.errors import HostFault
 from gpustack_delivery.httpd import Request, Response, Server
 from gpustack_delivery.httpd.certificates import self_signed, server_context
-from gpustack_delivery.ports import Errand
+from gpustack_delivery.ports import Errand, Page, Selection
 from gpustack_delivery.vocabulary.resources import NODE_MODEL_STORES, PODS, Json
 from gpustack_delivery.worker.public_api.progress import LIVE_AT_ONCE, LIVE_NODES, Deliveries
 from gpustack_delivery.worker.public_api.statuses import Refused
@@ -117,13 +118,9 @@ def add_node(kube: FakeKube, number: int, downloaded: int, *, ready: bool = True
 class Unfiltered(FakeKube):
     """The fake API; every Pod in it is a plugin's."""
 
-    def list_page(self, resource: Any, namespace: str = "", **_: Any) -> Any:
+    def list_page(self, selection: Selection, continue_token: str = "") -> Page:
         """Return every object."""
-        return super().list_page(resource, namespace)
-
-    def watch(self, resource: Any, namespace: str = "", *, resource_version: str, **_: Any) -> Any:
-        """Watch every object."""
-        return super().watch(resource, namespace, resource_version=resource_version)
+        return super().list_page(replace(selection, field_selector=""), continue_token)
 
 
 @contextmanager
