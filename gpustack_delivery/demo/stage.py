@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from http import HTTPStatus
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, NoReturn, Self, TypeVar
 
 from emulator.cluster import Cluster
 from emulator.mounts import enter_private_namespace
@@ -26,8 +26,9 @@ from gpustack_delivery.vocabulary.resources import Json
 
 NODES: Final = ("node-a", "node-b")
 DRIVER_SECONDS: Final = 30.0
-TABLE_SECONDS: Final = 60.0
+ANSWER_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
+_STAY_SECONDS: Final = 1.0
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 T = TypeVar("T")
@@ -107,25 +108,40 @@ class Stage:
             with condition:
                 self._clock.wait(condition, _POLL_SECONDS)
 
+    def stay(self) -> NoReturn:
+        """Keep everything as it is, until a KeyboardInterrupt."""
+        condition = threading.Condition()
+        with condition:
+            while True:  # in steps: an interrupt that another thread took wakes nobody here
+                self._clock.wait(condition, _STAY_SECONDS)
+
     def table(self, path: str) -> Json:
         """Return the Table that kubectl would get for a path of the API.
+
+        Raises:
+            Fault: no table came in time.
+        """
+        return self.read(path, accept=_TABLE)
+
+    def read(self, path: str, *, accept: str = "application/json") -> Json:
+        """Return what kubectl would get for a path of the API.
 
         The aggregator answers 503 for the public API until it has found its Service's endpoint.
 
         Raises:
-            Fault: no table came in time.
+            Fault: no answer came in time.
         """
         config = json.loads(self.cluster.kubeconfig().read_text(encoding="utf-8"))
         server = config["clusters"][0]["cluster"]["server"]
         token = Token(config["users"][0]["user"]["token"])
 
         def ask() -> Json | None:
-            wanted = {"Accept": _TABLE}
-            answer = self._kubectl.call("GET", server + path, token=token, headers=wanted)
-            table: Json = json.loads(answer.body) if answer.status == HTTPStatus.OK else {}
-            return table or None
+            headers = {"Accept": accept}
+            answer = self._kubectl.call("GET", server + path, token=token, headers=headers)
+            found: Json = json.loads(answer.body) if answer.status == HTTPStatus.OK else {}
+            return found or None
 
-        return self.until(ask, f"{path} answers", TABLE_SECONDS)
+        return self.until(ask, f"{path} answers", ANSWER_SECONDS)
 
     def metrics(self, node: str) -> str:
         """Return what a node's plugin tells a scraper."""

@@ -7,6 +7,7 @@ not ok; one that does not come in time ends the story with a Fault.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +18,6 @@ from gpustack_delivery.demo.model import ModelFolder, read_tensors
 from gpustack_delivery.demo.screen import Screen
 from gpustack_delivery.demo.stage import Stage
 from gpustack_delivery.vocabulary.resources import DRIVER_NAME, GROUP, STORED_VERSION, Json
-from gpustack_delivery.worker.artifacts import COUNTS_SECONDS
 
 REPOSITORY: Final = "demo/model"
 API: Final = f"{GROUP}/{STORED_VERSION}"
@@ -141,6 +141,9 @@ class _Story:
         same = digest == self._folder.manifest.digest
         self._promise(f"{count} files, {size_bytes:,} bytes; the folder's own digest", kept=same)
         self._outcome.digest, self._outcome.model_bytes = digest, size_bytes
+        self._screen.say("$ kubectl get mart -n team-a")
+        path = f"/apis/{PUBLIC_API}/namespaces/team-a/modelartifacts"
+        self._screen.table(self._stage.table(path))
         uid = found["metadata"]["uid"]
         return Artifact("minilm", "team-a", uid, digest, count, size_bytes)
 
@@ -190,9 +193,10 @@ class _Story:
         prefix = f"/apis/{PUBLIC_API}"
         self._screen.say("$ kubectl get nms")
         self._screen.table(self._stage.table(f"{prefix}/nodemodelstores"))
-        self._screen.say("$ kubectl get mart -n team-a")
-        self._screen.table(self._stage.table(f"{prefix}/namespaces/team-a/modelartifacts"))
-        self._screen.say(f"(an artifact's nodes are counted every {COUNTS_SECONDS:.0f} s)")
+        # The artifact's own counts are up to half a minute old; this one is made when it is asked.
+        path = f"{prefix}/namespaces/team-a/modelartifacts/{artifact.name}/progress"
+        self._screen.say(f"$ kubectl get --raw {path}")
+        self._screen.say(json.dumps(self._stage.read(path)))
         self._screen.say("$ kubectl get pods -n team-a")
         self._screen.table(self._stage.table("/api/v1/namespaces/team-a/pods"))
         for node, plugin in self._stage.plugins.items():

@@ -10,19 +10,24 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from gpustack_delivery.__main__ import main
+from gpustack_delivery.adapters.kube import connect
 from gpustack_delivery.demo.model import read_tensors
+from gpustack_delivery.vocabulary.resources import PODS
+
+COMMAND: Final = (sys.executable, "-W", "error", "-m", "gpustack_delivery", "demo")
 
 
 def demo(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
     """Run the command in a process of its own; return its status, output and complaints."""
     done = subprocess.run(  # noqa: S603 - the project's own command
-        [sys.executable, "-W", "error", "-m", "gpustack_delivery", "demo", *arguments],
+        [*COMMAND, *arguments],
         capture_output=True,
         text=True,
         timeout=180,
@@ -62,14 +67,17 @@ def test_odd_names_are_delivered_like_any_other(tmp_path: Path) -> None:
     assert lines[artifacts][:4] == ["NAME", "SOURCE", "REVISION", "SIZE"]
     assert lines[artifacts + 1][:2] == ["minilm", "huggingFace:demo/model"]
     assert lines[artifacts + 1][-1] == "True"
+    (progress,) = (line for line in output.splitlines() if '"ModelArtifactProgress"' in line)
+    assert json.loads(progress)["ready"] == 2
+    assert json.loads(progress)["downloading"] == 0
 
 
 def test_sigterm_leaves_nothing_behind() -> None:
     """Told to stop while the worker and the plugins run, the demo takes its folders away."""
     with (
         TemporaryDirectory(prefix="demo-") as temporary,  # a socket's path must stay short
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "gpustack_delivery", "demo"],
+        subprocess.Popen(  # noqa: S603 - the project's own command
+            COMMAND,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -83,6 +91,34 @@ def test_sigterm_leaves_nothing_behind() -> None:
         _, complaints = process.communicate(timeout=60)
         assert process.returncode == 130, complaints
         assert not list(Path(temporary).iterdir())
+
+
+def test_a_demo_that_stays_can_be_used(tmp_path: Path) -> None:
+    """After the story the cluster answers whoever has its kubeconfig; a signal ends it well."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    with subprocess.Popen(  # noqa: S603 - the project's own command
+        [*COMMAND, "--model-dir", str(model), "--json", "--stay"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:  # the outcome is the last line, and the pipe stays open
+            lines.append(line)
+            if line.startswith("{"):
+                break
+        assert json.loads(lines[-1])["ok"] is True
+        (export,) = (line.strip() for line in lines if "export KUBECONFIG=" in line)
+        kubeconfig = Path(export.removeprefix("export KUBECONFIG="))
+        pods = connect(str(kubeconfig)).list_page(PODS, "team-a").items
+        assert [pod["metadata"]["name"] for pod in pods] == ["first", "second", "third"]
+        process.terminate()
+        _, complaints = process.communicate(timeout=60)
+        assert (process.returncode, complaints) == (0, "")
+        assert not kubeconfig.exists()
 
 
 def _missing(folder: Path) -> Path:
