@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from emulator.access.features import Features
-from emulator.chart import ChartError, render
+from emulator.chart import ChartError, given, render
 from emulator.clock import ManualClock
 from emulator.clock_service import ClockService
 from emulator.cluster import Cluster
@@ -88,7 +88,22 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m emulator", description=__doc__)
     parser.set_defaults(stays=True)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    up = commands.add_parser("up", help="start a cluster and stay until interrupted")
+    _declare_up(commands.add_parser("up", help="start a cluster and stay until interrupted"))
+    fault = commands.add_parser("fault", help="break a running cluster, or list how")
+    fault.add_argument("file", type=_path, metavar="FILE", help="the control file that up names")
+    fault.add_argument("command", nargs="*", metavar="COMMAND", help="such as 'api.restart'")
+    fault.set_defaults(start=_fault, stays=False)
+    hub = commands.add_parser("hub", help="a model hub alone").add_subparsers(required=True)
+    serve = hub.add_parser("serve", help="serve a folder as a repository and stay")
+    serve.add_argument("directory", type=_path, metavar="DIR")
+    serve.add_argument(
+        "--name", default="", metavar="ORG/NAME", help="local/ and the folder's name"
+    )
+    serve.set_defaults(start=_serve)
+    return parser
+
+
+def _declare_up(up: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--nodes", type=whole_number(1, _MOST_NODES), default=1, metavar="N", help="how many (1)"
     )
@@ -97,6 +112,22 @@ def _parser() -> Parser:
     )
     up.add_argument("--gpu-labels", action="store_true", help="make the nodes look like GPU nodes")
     up.add_argument("--chart", type=_path, metavar="DIR", help="render a Helm chart and apply it")
+    up.add_argument(
+        "--values",
+        action="append",
+        default=[],
+        type=_path,
+        metavar="FILE",
+        help="lay a YAML file over the chart's values; may be repeated",
+    )
+    up.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="KEY=VALUE",
+        help="then one value, such as worker.replicas=2, written as YAML; may be repeated",
+    )
     up.add_argument(
         "--namespace", type=_label, default="gpustack-system", help="the chart's namespace"
     )
@@ -131,18 +162,6 @@ def _parser() -> Parser:
         help="let time stand still, and serve the clock that moves it on this socket",
     )
     up.set_defaults(start=_up)
-    fault = commands.add_parser("fault", help="break a running cluster, or list how")
-    fault.add_argument("file", type=_path, metavar="FILE", help="the control file that up names")
-    fault.add_argument("command", nargs="*", metavar="COMMAND", help="such as 'api.restart'")
-    fault.set_defaults(start=_fault, stays=False)
-    hub = commands.add_parser("hub", help="a model hub alone").add_subparsers(required=True)
-    serve = hub.add_parser("serve", help="serve a folder as a repository and stay")
-    serve.add_argument("directory", type=_path, metavar="DIR")
-    serve.add_argument(
-        "--name", default="", metavar="ORG/NAME", help="local/ and the folder's name"
-    )
-    serve.set_defaults(start=_serve)
-    return parser
 
 
 def _up(arguments: argparse.Namespace, stack: ExitStack) -> None:
@@ -153,11 +172,15 @@ def _up(arguments: argparse.Namespace, stack: ExitStack) -> None:
         raise UsageError(f"--kubernetes: {error}") from None
     hubs = [_repository(text) for text in arguments.hub]
     objects = []
+    values = given(arguments.values, arguments.settings)
+    if values and arguments.chart is None:
+        raise UsageError("--values and --set are a chart's: name it with --chart")
     if arguments.chart is not None:
         objects = render(
             arguments.chart,
             release=arguments.release,
             namespace=arguments.namespace,
+            values=values,
             kubernetes=arguments.kubernetes,
         )
     routes = dict(map(_route, arguments.route))

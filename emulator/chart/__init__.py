@@ -18,8 +18,9 @@ from emulator.chart.errors import ChartError
 from emulator.chart.evaluation import Renderer
 from emulator.chart.functions import Value
 from emulator.chart.syntax import Node, parse
+from emulator.chart.values import check, given, laid_over, mapping
 
-__all__ = ["ChartError", "render"]
+__all__ = ["ChartError", "given", "render"]
 
 Json = dict[str, Any]
 
@@ -48,7 +49,8 @@ def render(
         kubernetes: the server version that `.Capabilities` tells.
 
     Raises:
-        ChartError: what is missing, unreadable or not supported, and where.
+        ChartError: what is missing, unreadable, not supported or outside the chart's schema, and
+            where.
     """
     if not (chart / "Chart.yaml").is_file():
         raise ChartError(f"chart {chart} has no Chart.yaml: point at a chart's folder")
@@ -73,11 +75,13 @@ def _root(
     chart: Path, release: str, namespace: str, values: Mapping[str, Value], kubernetes: str
 ) -> Json:
     """Return what `.` and `$` are in a template."""
-    meta = _mapping(chart / "Chart.yaml")
-    own = _mapping(chart / "values.yaml") if (chart / "values.yaml").exists() else {}
+    meta = mapping(chart / "Chart.yaml")
+    own = mapping(chart / "values.yaml") if (chart / "values.yaml").exists() else {}
+    merged = laid_over(own, values)
+    check(chart, merged)
     version = kubernetes if kubernetes.startswith("v") else f"v{kubernetes}"
     return {
-        "Values": _laid_over(own, values),
+        "Values": merged,
         "Chart": {key[:1].upper() + key[1:]: value for key, value in meta.items()},
         "Release": {
             "Name": release,
@@ -134,28 +138,6 @@ def _content(chart: Path, name: str) -> str:
     if not path.is_relative_to(chart.resolve()) or not path.is_file():
         return ""
     return path.read_text("utf-8")
-
-
-def _mapping(path: Path) -> Json:
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ChartError(f"{path.name} cannot be read: {error}") from error
-    if not isinstance(content or {}, dict):
-        raise ChartError(f"{path.name} must hold a map")
-    return content or {}
-
-
-def _laid_over(base: Json, over: Mapping[str, Value]) -> Json:
-    result = dict(base)
-    for key, value in over.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, Mapping) and isinstance(result.get(key), dict):
-            result[key] = _laid_over(result[key], value)
-        else:
-            result[key] = value
-    return result
 
 
 def _install_rank(obj: Json) -> tuple[int, str]:

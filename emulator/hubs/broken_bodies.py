@@ -93,8 +93,8 @@ class Stall(Within):
     """Nothing more from the byte on, the connection staying open.
 
     Args:
-        seconds: after which the rest is sent; None waits until the faults are released or the
-            client leaves.
+        seconds: how long the pause is; then the rest is sent. With None it lasts until
+            `faults.release()`, or until the client closes the connection.
     """
 
     seconds: float | None = None

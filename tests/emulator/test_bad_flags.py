@@ -32,6 +32,8 @@ ROWS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ),
     ("up", "--gpu-labels"): (),
     ("up", "--chart"): FOLDER,
+    ("up", "--values"): (*FOLDER, "", "{tmp}/list", "{tmp}/dead"),
+    ("up", "--set"): ("", "x", "=1", "a..b=1", "a=[", "a=1", HUGE, ODD, f"{ODD}=1"),
     ("up", "--namespace"): NAME,
     ("up", "--release"): NAME,
     ("up", "--hub"): (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from emulator.chart import ChartError, render
+from emulator.chart import ChartError, given, render
 from emulator.chart.evaluation import Renderer
 from emulator.chart.syntax import parse
 
@@ -181,6 +182,24 @@ def test_a_null_value_takes_a_key_away(chart: Path) -> None:
     """None in the values removes what the chart has, as in Helm."""
     objects = render(chart, release="r", namespace="ns", values={"extra": None})
     assert [obj["kind"] for obj in objects] == ["CustomResourceDefinition", "Pod"]
+
+
+def test_values_are_held_against_the_charts_schema(chart: Path) -> None:
+    """A value that the chart's schema refuses is named by its path, as Helm does."""
+    schema = {"properties": {"image": {"properties": {"pull": {"enum": ["Always", "Never"]}}}}}
+    (chart / "values.schema.json").write_text(json.dumps(schema), "utf-8")
+    render(chart, release="r", namespace="ns", values={"image": {"pull": "Never"}})
+    with pytest.raises(ChartError, match=r"^image\.pull does not fit values\.schema\.json: 'Now'"):
+        render(chart, release="r", namespace="ns", values={"image": {"pull": "Now"}})
+
+
+def test_values_come_from_files_and_settings(tmp_path: Path) -> None:
+    """A later file is laid over an earlier one, settings over both; their values are YAML."""
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text("a: {b: 1, c: 2}\nd: x\n", "utf-8")
+    two.write_text("a: {b: 3}\n", "utf-8")
+    values = given([one, two], ["a.c=[4, five]", "e.f.g=true", "h=", "d=null"])
+    assert values == {"a": {"b": 3, "c": [4, "five"]}, "e": {"f": {"g": True}}, "h": ""}
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,23 @@ def test_up_says_how_to_reach_it_and_goes_on_a_signal(model: Path) -> None:
     assert not kubeconfig.parent.exists()
 
 
+def test_a_chart_is_applied_with_values(tmp_path: Path) -> None:
+    """`--set` reaches the chart's templates before anything is applied."""
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: sample\nversion: 1.2.3\n", "utf-8")
+    (tmp_path / "values.yaml").write_text("color: red\n", "utf-8")
+    (tmp_path / "templates" / "map.yaml").write_text(
+        "apiVersion: v1\nkind: ConfigMap\n"
+        "metadata: {name: sample, namespace: {{ .Release.Namespace }}}\n"
+        "data: {color: {{ .Values.color }}}\n",
+        "utf-8",
+    )
+    arguments = ["--chart", str(tmp_path), "--set", "color=blue", "--namespace", "default"]
+    with started("up", *arguments) as lines:
+        status, answer = HttpClient(Path(lines[0])).send("GET", f"{MAPS}/sample")
+    assert (status, answer["data"]) == (200, {"color": "blue"})
+
+
 @pytest.fixture
 def hook() -> Iterator[RecordedHook]:
     """Serve webhooks for Service hook."""
