@@ -1,9 +1,11 @@
 """A local folder as the files of a repository: each file's path, size and the digest a hub gives
 it.
 
-A hub keeps large files outside git and knows them by their SHA-256; all others it knows by git's
-blob id. Which is which, the folder's own `.gitattributes` says, as it does on the hub; without one,
-the names that weights usually have and the size beyond which a hub takes no file into git.
+Hugging Face keeps large files outside git and knows them by their SHA-256; all others it knows by
+git's blob id. Which is which, the folder's own `.gitattributes` says, as it does on the hub;
+without one, the names that weights usually have and the size beyond which the hub takes no file
+into git. ModelScope knows every file by its SHA-256. What a hub's client leaves beside the files
+that it downloads is none of them.
 `manifest_command` calls it.
 
 Rules: AR-DIG-01, AR-DIG-02.
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,13 +23,17 @@ from typing import Final, Self
 
 from gpustack_delivery.adapters.hashing import Hashing
 from gpustack_delivery.errors import ConfigurationFault, HostFault
+from gpustack_delivery.vocabulary.artifact import HubKind
 from gpustack_delivery.vocabulary.manifest import Entry
 from gpustack_delivery.vocabulary.patterns import Patterns
 
 ATTRIBUTES: Final = ".gitattributes"
 LARGE_BYTES: Final = 10 * 2**20
 _CHUNK_BYTES: Final = 2**20
-_BOOKKEEPING: Final = frozenset({".git", ".cache/huggingface"})
+_BOOKKEEPING: Final = {
+    HubKind.HUGGING_FACE: frozenset({".git", ".cache/huggingface"}),
+    HubKind.MODEL_SCOPE: frozenset({".git", ".msc", ".mdl", ".mv", "._____temp"}),
+}
 _WEIGHTS: Final = (
     "*.7z", "*.arrow", "*.bin", "*.ckpt", "*.gguf", "*.gz", "*.h5", "*.model", "*.msgpack",
     "*.npy", "*.npz", "*.onnx", "*.ot", "*.parquet", "*.pb", "*.pkl", "*.pt", "*.pth",
@@ -65,6 +71,9 @@ class LargeFiles:
         return bool(found) and found[-1]
 
 
+EVERY_FILE: Final = LargeFiles.of_names(("*",))
+
+
 def _matches(pattern: str, path: str) -> bool:
     if "/" not in pattern:
         return fnmatchcase(path.rpartition("/")[2], pattern)
@@ -73,8 +82,13 @@ def _matches(pattern: str, path: str) -> bool:
     return fnmatchcase(path, pattern) or fnmatchcase(path, pattern.replace("/**/", "/"))
 
 
-def read_folder(folder: Path, patterns: Patterns) -> Iterator[Entry]:
+def read_folder(
+    folder: Path, patterns: Patterns, hub: HubKind = HubKind.HUGGING_FACE
+) -> Iterator[Entry]:
     """Yield the files below a folder that the patterns keep, hashed; links to files are followed.
+
+    Args:
+        hub: by whose rules the files are hashed.
 
     Raises:
         ConfigurationFault: the folder is none, or holds something that is neither file nor folder.
@@ -86,9 +100,9 @@ def read_folder(folder: Path, patterns: Patterns) -> Iterator[Entry]:
             raise ConfigurationFault(f"{_shown(str(folder))} is {what}")
     except OSError as error:
         raise _unreadable(str(folder), error) from None
-    large = _large_files(folder)
-    hashing = Hashing()
-    for path in _walk(folder, ""):
+    large = EVERY_FILE if hub is HubKind.MODEL_SCOPE else _large_files(folder)
+    hashing, bookkeeping = Hashing(), _BOOKKEEPING[hub]
+    for path in _walk(folder, "", bookkeeping):
         if patterns.keeps(path):
             yield _entry(folder / path, path, large, hashing)
 
@@ -103,7 +117,7 @@ def _large_files(folder: Path) -> LargeFiles:
         raise _unreadable(ATTRIBUTES, error) from None
 
 
-def _walk(folder: Path, below: str) -> Iterator[str]:
+def _walk(folder: Path, below: str, bookkeeping: Set[str]) -> Iterator[str]:
     try:
         with os.scandir(folder / below) as found:
             entries = sorted(found, key=lambda entry: entry.name)
@@ -111,10 +125,10 @@ def _walk(folder: Path, below: str) -> Iterator[str]:
         raise _unreadable(below or str(folder), error) from None
     for entry in entries:
         path = f"{below}/{entry.name}" if below else entry.name
-        if path in _BOOKKEEPING:
+        if path in bookkeeping:
             continue
         if entry.is_dir(follow_symlinks=False):
-            yield from _walk(folder, path)
+            yield from _walk(folder, path, bookkeeping)
         else:
             yield path
 

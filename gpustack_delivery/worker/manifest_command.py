@@ -29,7 +29,7 @@ from gpustack_delivery.worker.folders import read_folder
 from gpustack_delivery.worker.hubs import open_hub
 
 _HUBS: Final = {"huggingface": HubKind.HUGGING_FACE, "modelscope": HubKind.MODEL_SCOPE}
-_HUB_FLAGS: Final = ("--hub", "--endpoint", "--ca-file")
+_HUB_FLAGS: Final = ("--endpoint", "--ca-file", "--hub")
 _FIELDS: Final = {
     "revision": "",
     "allowPatterns": "--allow",
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hub",
         choices=_HUBS,
         default="",
-        help="which hub the repository is on, huggingface if absent; a token is read from "
-        f"{' or '.join(_TOKEN_VARIABLES.values())}",
+        help="which hub the files are from, huggingface if absent; for a repository, a token is "
+        f"read from {' or '.join(_TOKEN_VARIABLES.values())}",
     )
     add("--endpoint", default="", metavar="URL", help="the hub's address, if not the public one")
     add("--ca-file", default="", metavar="FILE", help="trust these CA certificates too (PEM)")
@@ -69,11 +69,12 @@ def run(args: argparse.Namespace) -> int:
     """Print the manifest's numbers."""
     patterns = Patterns(tuple(args.allow), tuple(args.ignore))
     hub_flag = next((flag for flag in _HUB_FLAGS if vars(args)[_attribute(flag)]), "")
-    if hub_flag or not _is_there(args.source):
-        entries = patterns.filter(_list_repository(args, hub_flag))
-    else:
+    kind = _HUBS[args.hub] if args.hub else HubKind.HUGGING_FACE
+    if _is_folder(args, hub_flag):
         _judge("any/name", "main", args)
-        entries = tuple(read_folder(Path(args.source), patterns))
+        entries = tuple(read_folder(Path(args.source), patterns, kind))
+    else:
+        entries = patterns.filter(_list_repository(args, kind, hub_flag))
     if not entries:
         raise ConfigurationFault(f"{args.source!r} holds no file that the patterns keep")
     manifest = Manifest.of(entries)
@@ -85,6 +86,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _is_folder(args: argparse.Namespace, hub_flag: str) -> bool:
+    """Say whether a folder is meant: with --hub alone, a path that no repository can be called."""
+    if args.endpoint or args.ca_file or (hub_flag and is_repository(args.source.partition("@")[0])):
+        return False
+    return _is_there(args.source)
+
+
 def _is_there(source: str) -> bool:
     try:
         return Path(source).exists()
@@ -92,7 +100,7 @@ def _is_there(source: str) -> bool:
         raise ConfigurationFault(f"{source!r} cannot be looked at: {error.strerror}") from None
 
 
-def _list_repository(args: argparse.Namespace, hub_flag: str) -> tuple[Entry, ...]:
+def _list_repository(args: argparse.Namespace, kind: HubKind, hub_flag: str) -> tuple[Entry, ...]:
     repository, at, revision = args.source.partition("@")
     if not is_repository(repository):
         if hub_flag and _is_there(args.source):
@@ -107,7 +115,6 @@ def _list_repository(args: argparse.Namespace, hub_flag: str) -> tuple[Entry, ..
         )
     if at and not revision:
         raise ConfigurationFault(f"{args.source!r} names no revision after its @")
-    kind = _HUBS[args.hub] if args.hub else HubKind.HUGGING_FACE
     _judge(repository, revision or kind.default_revision, args)
     token = _token(_TOKEN_VARIABLES[kind])
     access = _access(kind, args.endpoint)

@@ -101,6 +101,7 @@ FLAGS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "demo": {
         "--model-dir": ("", " ", "{missing}", "{file}", "{empty-folder}", "{loop}", HUGE, ODD),
         "--json": (),
+        "--stay": (),
     },
 }
 GOOD: Final[dict[str, tuple[str, ...]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,19 @@ def test_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1].endswith(" 2 config.json")
     assert lines[2].startswith("digest sha256:")
     assert lines[3:] == ["files  1", "bytes  2"]
+
+
+def test_folder_from_model_scope(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ModelScope knows every file by its SHA-256; what its client leaves beside them is no file."""
+    (tmp_path / "config.json").write_bytes(b"{}")
+    for name in (".msc", ".mdl", ".mv", "._____temp/part"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    assert run([str(tmp_path), "--hub", "modelscope", "--lines"]) == 0
+    digest = hashlib.sha256(b"{}").hexdigest()
+    assert capsys.readouterr().out.splitlines()[1:2] == [f"sha256:{digest} 2 config.json"]
+    assert run([str(tmp_path), "--hub", "huggingface"]) == 0
+    assert "files  5" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -151,7 +165,7 @@ def test_hub_flag_asks_the_hub_even_where_a_folder_has_the_name(
         (["org/model@"], 2, "names no revision after its @"),
         (["org/model@x y"], 2, "the revision of 'org/model@x y' must be a branch"),
         (["org/model", "--allow", ""], 2, "--allow must be 1 to 256 characters"),
-        ([".", "--hub", "modelscope"], 2, "leave --hub away to read the folder"),
+        ([".", "--hub", "modelscope", "--endpoint", "http://mirror"], 2, "leave --endpoint away"),
         ([".", "--endpoint", "http://mirror"], 2, "leave --endpoint away to read the folder"),
         (["a b", "--hub", "modelscope"], 2, "'a b' is not a repository such as"),
     ],
