@@ -4,8 +4,9 @@ Every replica serves the webhooks from its start on; the controllers run in the 
 holds the Lease. The worker learns its own identity first, because its webhooks cannot guard
 anything without it, and refuses to start on a configuration that cannot be meant.
 
-    worker = Worker(WorkerOptions(namespace="gpustack-system",
-    model_manager_service_account="plugin"), clock, kube) worker.start()
+    options = WorkerOptions(namespace="gpustack-system", model_manager_service_account="plugin")
+    worker = Worker(options, clock, kube)
+    worker.start()
 
 Rules: NS-OWN-12, NS-OWN-19, OP-SET-02.
 """
@@ -44,10 +45,9 @@ CERTIFICATE_SECONDS: Final = 60.0
 _START_ATTEMPTS: Final = 30
 _START_PAUSE_SECONDS: Final = 2.0
 
-_log = logging.getLogger(__name__)
-
-
 Made = TypeVar("Made")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
