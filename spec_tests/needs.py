@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -69,8 +68,6 @@ def _direct_writes() -> bool:
 
 PROBES: Final[Mapping[str, Callable[[], bool]]] = {
     "kubectl": lambda: shutil.which("kubectl") is not None,
-    "helm": lambda: find_spec("helm_python") is not None or shutil.which("helm") is not None,
-    "helm-library": lambda: find_spec("helm_python") is not None,
     "helm-3": lambda: shutil.which("helm3") is not None or _helm_version() == "3",
     "helm-4": lambda: shutil.which("helm4") is not None or _helm_version() == "4",
     "git": lambda: shutil.which("git") is not None and (_ROOT / ".git").exists(),

@@ -12,6 +12,14 @@ from emulator.contracts import Json
 PATIENCE_SECONDS = 60
 
 
+def client_version() -> str:
+    """Return kubectl's own version up to the minor one, such as 1.32."""
+    command = ["kubectl", "version", "--client", "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - fixed words
+    version = json.loads(done.stdout)["clientVersion"]
+    return f"{version['major']}.{version['minor'].rstrip('+')}"
+
+
 class Kubectl:
     """Runs kubectl with a kubeconfig and a home directory of its own."""
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from emulator import Cluster
+from tests.clients import helm
 from tests.house.tree import ROOT
 
 CHART = ROOT / "chart"
@@ -45,29 +43,6 @@ def _left(cluster: Cluster) -> list[str]:
     ]
 
 
-@pytest.mark.needs("helm-library")
-def test_helms_library_installs_upgrades_and_uninstalls(cluster: Cluster) -> None:
-    """Each step has its effect and its revision; the CRDs stay, as Helm leaves them."""
-    helm: Any = importlib.import_module("helm_python")
-    kubeconfig = str(cluster.kubeconfig())
-    with (
-        helm.Config(kubeconfig_path=kubeconfig, namespace=NAMESPACE) as config,
-        helm.Chart.load(str(CHART)) as chart,
-    ):
-        config.install(chart, RELEASE, {}, namespace=NAMESPACE, create_namespace=True)
-        before = _secure_port(cluster)
-        values = {"modelManager": {"securePort": 9444}}
-        assert config.upgrade(chart, RELEASE, values, namespace=NAMESPACE)["revision"] == 2
-        assert _secure_port(cluster) == "9444"
-        config.rollback(RELEASE, version=1)
-        assert _secure_port(cluster) == before
-        history = [(one["revision"], one["status"]) for one in config.history(RELEASE)]
-        assert history == [(1, "superseded"), (2, "superseded"), (3, "deployed")]
-        config.uninstall(RELEASE)
-        assert _left(cluster) == []
-        assert cluster.client.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", CRD)
-
-
 @pytest.mark.parametrize(
     "major",
     [
@@ -75,29 +50,36 @@ def test_helms_library_installs_upgrades_and_uninstalls(cluster: Cluster) -> Non
         pytest.param("4", marks=pytest.mark.needs("helm-4")),
     ],
 )
-def test_helms_binary_installs_upgrades_and_uninstalls(
+def test_helm_installs_upgrades_rolls_back_and_uninstalls(
     cluster: Cluster, major: str, tmp_path: Path
 ) -> None:
-    """The same by the command line of one major version."""
-    binary = shutil.which(f"helm{major}") or shutil.which("helm") or "helm"
+    """Each step has its effect and its revision; the CRDs stay, as Helm leaves them."""
     common = ["--kubeconfig", str(cluster.kubeconfig()), "--namespace", NAMESPACE]
-    home = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
 
     def run(*arguments: str) -> str:
         done = subprocess.run(  # noqa: S603 - helm and our own chart
-            [binary, *arguments, *common],
+            [helm(major), *arguments, *common],
             capture_output=True,
             text=True,
             check=False,
-            env=home,
+            env={"HOME": str(tmp_path)},
             timeout=120,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     run("install", RELEASE, str(CHART), "--create-namespace")
+    before = _secure_port(cluster)
     run("upgrade", RELEASE, str(CHART), "--set", "modelManager.securePort=9444")
     assert _secure_port(cluster) == "9444"
-    assert json.loads(run("list", "-o", "json"))[0]["revision"] == "2"
+    run("rollback", RELEASE, "1")
+    assert _secure_port(cluster) == before
+    history = json.loads(run("history", RELEASE, "-o", "json"))
+    assert [(one["revision"], one["status"]) for one in history] == [
+        (1, "superseded"),
+        (2, "superseded"),
+        (3, "deployed"),
+    ]
     run("uninstall", RELEASE)
     assert _left(cluster) == []
+    assert cluster.client.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", CRD)

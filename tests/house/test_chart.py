@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -14,6 +12,7 @@ import pytest
 import yaml
 
 from emulator.chart import render
+from tests.clients import helm
 from tests.house.tree import ROOT
 
 CHART: Final = ROOT / "chart"
@@ -70,32 +69,31 @@ def ours(values: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{item['kind']} {item['metadata']['name']}": item for item in found}
 
 
-def helms(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the objects by Helm's own engine: the binary on PATH, or else the library."""
-    helm = shutil.which("helm")
-    if helm is None:
-        chart = importlib.import_module("helm_python").Chart.load(str(CHART))
-        rendered = chart.render(dict(values), name=RELEASE, namespace=NAMESPACE)
-        texts = [*rendered.values(), *(crd["data"] for crd in chart.crds)]
-    else:
-        command = [helm, "template", RELEASE, str(CHART), "-n", NAMESPACE, "--include-crds"]
-        done = subprocess.run(  # noqa: S603 - helm and our own chart
-            [*command, "-f", "-"],
-            input=json.dumps(values),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        texts = [done.stdout]
-    objects = [item for text in texts for item in yaml.safe_load_all(text) if item]
+def helms(major: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the objects by the engine of a Helm."""
+    command = [helm(major), "template", RELEASE, str(CHART), "-n", NAMESPACE, "--include-crds"]
+    done = subprocess.run(  # noqa: S603 - helm and our own chart
+        [*command, "-f", "-"],
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    objects = [item for item in yaml.safe_load_all(done.stdout) if item]
     return {f"{item['kind']} {item['metadata']['name']}": item for item in objects}
 
 
-@pytest.mark.needs("helm")
+@pytest.mark.parametrize(
+    "major",
+    [
+        pytest.param("3", marks=pytest.mark.needs("helm-3")),
+        pytest.param("4", marks=pytest.mark.needs("helm-4")),
+    ],
+)
 @pytest.mark.parametrize("name", VALUES)
-def test_both_engines_agree(name: str) -> None:
+def test_both_engines_agree(name: str, major: str) -> None:
     """Helm and the emulator's renderer give the same objects for the same values."""
-    expected, found = helms(VALUES[name]), ours(VALUES[name])
+    expected, found = helms(major, VALUES[name]), ours(VALUES[name])
     assert found.keys() == expected.keys()
     for key in expected:
         assert found[key] == expected[key], key
