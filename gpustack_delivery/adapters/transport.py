@@ -105,7 +105,9 @@ def told(error: Exception) -> TransportFault:
     ]
     if not _TIMEOUTS.isdisjoint(names):
         words = "a timeout"
-    elif "SSLError" in names or "SSLCertVerificationError" in names:
+    elif "SSLCertVerificationError" in names:
+        words = "a certificate that is not trusted"
+    elif "SSLError" in names:
         words = "a TLS failure"
     elif any(isinstance(kind, socket.gaierror) for kind in kinds):
         words = "a host name that cannot be resolved"

@@ -35,13 +35,13 @@ def read_all(stream: Stream, into: bytearray | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("way", ["call", "stream"])
-def test_untrusted_certificate_is_a_tls_failure(http: Http, way: str) -> None:
+def test_untrusted_certificate_is_named(http: Http, way: str) -> None:
     """A server whose CA nobody gave is not spoken to; with its CA, or unverified, it is."""
     terms, ca_pem = tls_terms()
     trusting = Http(ca_pem=ca_pem, environment={})
     careless = Http(verify=False, environment={})
     with Origin(lambda seen, wire: wire.respond(200, b"ok"), tls=terms) as origin:
-        with pytest.raises(TransportFault, match="a TLS failure"):
+        with pytest.raises(TransportFault, match="a certificate that is not trusted"):
             http.call("GET", origin.url) if way == "call" else http.stream(origin.url)
         for client in (trusting, careless):
             if way == "call":
