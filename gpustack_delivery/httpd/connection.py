@@ -65,6 +65,13 @@ class Connection:
         self._lock = threading.Lock()  # `drain` and `cut` reach the socket from other threads
         self._idle = True  # until the first request is here
         self._draining = False
+        self._over = False
+        self._waiting_since: float | None = time.monotonic()
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when it waits for its client, on the monotonic clock; None while it is answered."""
+        return self._waiting_since
 
     def run(self, handler: Handler, hangups: Hangups) -> None:
         """Serve until the connection ends. Never raises."""
@@ -100,8 +107,19 @@ class Connection:
     def cut(self) -> None:
         """End the connection now, whatever it is doing. For other threads."""
         with self._lock:
-            self._draining = True
-            self._shutdown(socket.SHUT_RDWR)
+            self._end()
+
+    def give_way(self) -> bool:
+        """End the connection now if it only waits for its client. For other threads."""
+        with self._lock:
+            if self._waiting_since is None:
+                return False
+            self._end()
+            return True
+
+    def _end(self) -> None:
+        self._draining = self._over = True
+        self._shutdown(socket.SHUT_RDWR)
 
     def _shake_hands(self, tls: ssl.SSLContext) -> None:
         self._sock.settimeout(self._limits.handshake_seconds)
@@ -129,6 +147,8 @@ class Connection:
             if head.expects_continue and head.length != 0 and not reader.pending:
                 self._sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             body = reader.body(head)
+            if not self._turn_to_answer():
+                return False
         except Refusal as refusal:
             self._send(_plain(refusal.status, str(refusal)), None, hangups)
             self._linger()
@@ -162,12 +182,19 @@ class Connection:
             if self._draining:
                 return None
             self._idle = not reader.pending
+            self._waiting_since = time.monotonic()
         try:
             return reader.head(self._patience)
         finally:
             with self._lock:
                 self._idle = False
             self._patience = self._limits.idle_seconds
+
+    def _turn_to_answer(self) -> bool:
+        """Wait for the client no longer, its request is whole; False if it had to give way."""
+        with self._lock:
+            self._waiting_since = None
+            return not self._over
 
     def _send(self, response: Response, head: Head | None, hangups: Hangups) -> bool:
         """Send a response, close its body and return whether the connection lives on."""
@@ -182,6 +209,8 @@ class Connection:
         self._sock.settimeout(self._limits.write_seconds)
         watched = response.live and not framed.silent
         tally = writing.Tally()
+        if isinstance(response.body, bytes):  # done with: what is left is for the client to take
+            self._waiting_since = time.monotonic()
         try:
             if watched:
                 hangups.watch(self._sock, lambda: _close_body(body))

@@ -2,7 +2,8 @@
 
 The API server of the emulator, its hubs, the plugin's own endpoints and the webhooks all stand on
 it. One thread accepts and does nothing slow: the handshake and everything after it happen on the
-connection's own thread, so a client that connects and stays silent delays nobody.
+connection's own thread, so a client that connects and stays silent delays nobody. When every
+connection is taken, the one that has waited for its client the longest is closed for the next.
 
     with Server(handler, name="hub") as server:
         requests.get(server.url)
@@ -56,6 +57,7 @@ class Server:
         self._limits = limits
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
+        self._leaving: set[Connection] = set()
         self._lobby: Lobby | None = None
         self._acceptor: threading.Thread | None = None
 
@@ -124,8 +126,9 @@ class Server:
     def _admit(self, sock: socket.socket, lobby: Lobby) -> bool:
         """Give a new socket its thread; False when there is no room for it yet."""
         with self._lock:
-            if len(self._connections) >= self._limits.connections:
-                return False
+            taken = len(self._connections) - len(self._leaving)
+        if taken >= self._limits.connections and not self._make_room():
+            return False
         try:
             client = sock.getpeername()[:2]
         except OSError:  # left already
@@ -154,6 +157,23 @@ class Server:
         finally:
             with self._lock:
                 del self._connections[connection]
+                self._leaving.discard(connection)
+
+    def _make_room(self) -> bool:
+        """Part with the client that has been waited for the longest; False if all are answered.
+
+        One that is slow, or has nothing to say, must not keep out a probe that has.
+        """
+        with self._lock:
+            staying = self._connections.keys() - self._leaving
+        waiting = [(since, each) for each in staying if (since := each.waiting_since) is not None]
+        for _, connection in sorted(waiting, key=lambda found: found[0]):
+            if connection.give_way():
+                with self._lock:
+                    if connection in self._connections:
+                        self._leaving.add(connection)
+                return True
+        return False
 
     def __enter__(self) -> Self:
         return self.start()

@@ -13,13 +13,17 @@ Rules: NS-MET-01, NS-MET-09.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
-from gpustack_delivery.httpd import Request, Response, Server
+from gpustack_delivery.httpd import Limits, Request, Response, Server
 from gpustack_delivery.httpd.certificates import self_signed, server_context
 from gpustack_delivery.node.attempt import Progress
 from gpustack_delivery.node.metrics import CONTENT_TYPE, Metrics
+
+# Each costs a thread: a few probes and scrapers come, whatever else stays is closed for them.
+_LIMITS: Final = Limits(body_bytes=0, connections=128)
 
 
 class Endpoints:
@@ -45,7 +49,9 @@ class Endpoints:
         self._metrics = metrics
         self._unready = unready
         self._running = running
-        self._server = Server(self._handle, name="endpoints", host=host, port=port, tls=context)
+        self._server = Server(
+            self._handle, name="endpoints", host=host, port=port, tls=context, limits=_LIMITS
+        )
         self._answers: dict[str, Callable[[], Response]] = {
             "/metrics": self._show_metrics,
             "/readyz": self._show_ready,

@@ -39,6 +39,7 @@ from gpustack_delivery.redaction import Token
 PREFIX: Final = "/peer/v1/trees/"
 HEADER_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 10.0
+STANDING_PLACES: Final = 256  # for those who ask for a listing, wait for a seat, or keep alive
 _BEARER: Final = re.compile(r"Bearer +([!-~]+) *", re.IGNORECASE)
 _RANGE: Final = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 _log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Seats:
     def __init__(self, clock: Clock, count: int) -> None:
         self._clock = clock
         self._changed = threading.Condition()
+        self.count = count
         self._free = count
         self._closed = False
 
@@ -114,7 +116,11 @@ class PeerServer:
         self._admits = admits
         # Peers do not verify it: what they receive is proven by its digest.
         context = server_context(self_signed(["localhost", "127.0.0.1"]))
-        limits = Limits(header_seconds=HEADER_SECONDS, body_bytes=0)
+        limits = Limits(
+            header_seconds=HEADER_SECONDS,
+            body_bytes=0,
+            connections=seats.count + STANDING_PLACES,
+        )
         self._server = Server(
             self._handle, name="peers", host=host, port=port, tls=context, limits=limits
         )

@@ -246,23 +246,6 @@ def test_silent_clients_are_let_go_without_a_word(serve: Serve) -> None:
         assert statuses(hear(sock)) == [200]
 
 
-def test_clients_beyond_the_limit_wait_their_turn(serve: Serve) -> None:
-    """With every connection taken the next client waits and is served when one leaves."""
-    server = serve(limits=Limits(connections=1))
-    request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-    first = socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
-    with first, socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS) as second:
-        first.sendall(request)
-        assert statuses(first.recv(1000)) == [200]
-        second.sendall(request)
-        second.settimeout(0.15)
-        with pytest.raises(TimeoutError):
-            second.recv(1000)
-        first.close()
-        second.settimeout(PATIENCE_SECONDS)
-        assert statuses(second.recv(1000)) == [200]
-
-
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from gpustack_delivery.httpd import Limits, Request, Response, Server
-from tests.unit.httpd.conftest import GET, PATIENCE_SECONDS, Serve, Talk, echo, hear
+from tests.unit.httpd.conftest import GET, PATIENCE_SECONDS, Serve, Talk, hear
 
 
 @contextmanager
@@ -71,22 +71,32 @@ def test_clients_wait_while_threads_are_short(
 
 def test_stop_while_clients_wait() -> None:
     """A client that still waits for its turn does not hold the stop up, nor leak."""
+    arrived, go = threading.Event(), threading.Event()
+
+    def handler(_: Request) -> Response:
+        arrived.set()
+        go.wait(PATIENCE_SECONDS)
+        return Response()
+
     with ExitStack() as stack:
-        server = stack.enter_context(Server(echo, name="test", limits=Limits(connections=1)))
+        server = stack.enter_context(Server(handler, name="test", limits=Limits(connections=1)))
+        stack.callback(go.set)
         address = ("127.0.0.1", server.port)
-        first, second = (
-            stack.enter_context(socket.create_connection(address, PATIENCE_SECONDS))
-            for _ in range(2)
-        )
+        first = stack.enter_context(socket.create_connection(address, PATIENCE_SECONDS))
         first.sendall(GET)
-        assert first.recv(1000)
+        assert arrived.wait(PATIENCE_SECONDS)
+        second = stack.enter_context(socket.create_connection(address, PATIENCE_SECONDS))
         second.sendall(GET)
         second.settimeout(0.1)
         with pytest.raises(TimeoutError):
             second.recv(1000)
         second.settimeout(PATIENCE_SECONDS)
-        server.stop(drain_seconds=PATIENCE_SECONDS * 100)
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
         assert hear(second) == b""
+        go.set()
+        stopping.join(PATIENCE_SECONDS)
+        assert not stopping.is_alive()
 
 
 def test_clients_that_leave_at_once(serve: Serve, talk: Talk) -> None:
