@@ -10,6 +10,7 @@ A flight is the thread's: whatever a thread asks for inside `aboard` travels on 
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 import threading
@@ -86,6 +87,43 @@ def landing() -> Iterator[None]:
             flight.land()
 
 
+class Fleet:
+    """The requests of one client that are in the air, and the word that ends them all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._air: set[Flight] = set()
+        self._grounded = False
+
+    @contextmanager
+    def flight(self) -> Iterator[None]:
+        """Let this thread's requests travel on a flight of the fleet.
+
+        Raises:
+            OSError: the fleet is grounded.
+        """
+        flight = Flight()
+        with self._lock:
+            if self._grounded:
+                raise OSError(errno.ECANCELED, "this program is ending")
+            self._air.add(flight)
+        try:
+            with aboard(flight):
+                yield
+        finally:
+            flight.land()
+            with self._lock:
+                self._air.discard(flight)
+
+    def ground(self) -> None:
+        """End every request that is in the air, and refuse each that would follow."""
+        with self._lock:
+            self._grounded = True
+            air = tuple(self._air)
+        for flight in air:
+            flight.abort()
+
+
 class TlsSocket(ssl.SSLSocket):
     """A TLS connection that is aboard its thread's flight before its handshake."""
 
@@ -113,7 +151,7 @@ def connected(
     host, port = address[0].strip("[]"), address[1]
     for family, kind, protocol, _, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         if flight is not None and flight.aborted:
-            raise OSError("the request was aborted")
+            break
         connection = socket.socket(family, kind, protocol)
         try:
             for option in options:
@@ -129,4 +167,7 @@ def connected(
             if flight is not None:
                 flight.board(connection)  # one that was aborted before it connected ends here
             return connection
+    if flight is not None and flight.aborted:
+        # Not the kernel's own word, a reset: urllib3 would go on to read what was answered before.
+        raise OSError(errno.ECANCELED, "the request was aborted")
     raise failure

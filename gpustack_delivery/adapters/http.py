@@ -6,14 +6,13 @@ answers that fit in memory, such as listings, and goes through `requests`. `stre
 content and goes through urllib3, reading straight into the caller's buffers. A `Flight` lets
 another thread end either at any moment, even while it waits for the first byte.
 
-This is the only importer of `requests` and urllib3; `huggingface`, `modelscope` and the download
+This is the only importer of `requests`; `huggingface`, `modelscope` and the download
 engine call it. Rules: NS-DL-11, NS-DL-22, NS-DL-23, NS-FR-01, NS-FR-08.
 """
 
 from __future__ import annotations
 
 import http.client
-import logging
 import os
 import ssl
 import threading
@@ -25,11 +24,11 @@ from typing import Any, Final
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
-from gpustack_delivery.adapters.deadlines import PunctualResponse, due_in
-from gpustack_delivery.adapters.flights import Flight, aboard, connected, current_flight, landing
+from gpustack_delivery.adapters.boarding import take_over
+from gpustack_delivery.adapters.deadlines import due_in
+from gpustack_delivery.adapters.flights import Flight, aboard, landing
 from gpustack_delivery.adapters.gathering import Gatherer
 from gpustack_delivery.adapters.proxies import ProxyRule
 from gpustack_delivery.adapters.redirects import Chain, RedirectRefused
@@ -133,8 +132,6 @@ class Http:
         environment: Mapping[str, str] | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        # At DEBUG urllib3 logs request targets, and the query of a signed URL is a secret.
-        logging.getLogger("urllib3").setLevel(logging.WARNING)
         self._verify = verify
         self._timeout = timeout_seconds
         self._context = tls_context(ca_pem, verify=verify)
@@ -232,43 +229,6 @@ class Http:
             return self._managers[proxy]
 
 
-class _Boarding:
-    """A connection that names its socket to its thread's flight before it waits for anything."""
-
-    sock: Any
-    response_class: Any = PunctualResponse
-
-    def _new_conn(self: Any) -> Any:
-        return connected((self._dns_host, self.port), self.timeout, self.socket_options or ())
-
-    def getresponse(self) -> Any:
-        flight = current_flight()
-        if flight is not None:
-            flight.board(self.sock)
-        return super().getresponse()  # type: ignore[misc]  # the connection class beside this one
-
-
-class _Connection(_Boarding, HTTPConnection): ...
-
-
-class _TlsConnection(_Boarding, HTTPSConnection):
-    def connect(self) -> None:
-        super().connect()
-        # Peers are unverified on purpose (`verify=False`): no warning on every connection.
-        self.is_verified = True
-
-
-class _Pool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TlsPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
-
-
-_POOL_CLASSES: Final = {"http": _Pool, "https": _TlsPool}
-
-
 class _Session(requests.Session):
     """A session that leaves redirects to `Chain`; left to itself it reads their bodies first."""
 
@@ -285,13 +245,12 @@ class _SessionAdapter(HTTPAdapter):
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
-        self.poolmanager.pool_classes_by_scheme = _POOL_CLASSES
+        take_over(self.poolmanager)
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
         kwargs.update(ssl_context=self._context, proxy_ssl_context=self._context)
         manager = super().proxy_manager_for(proxy, **kwargs)
-        manager.pool_classes_by_scheme = _POOL_CLASSES
-        return manager
+        return take_over(manager)
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
         conn.cert_reqs = self._context.verify_mode
@@ -303,8 +262,7 @@ def _pool_manager(proxy: str, context: ssl.SSLContext) -> urllib3.PoolManager:
     if proxy:
         shape.update(proxy_headers=proxy_headers(proxy), proxy_ssl_context=context)
         manager = urllib3.ProxyManager(proxy, **shape)
-    manager.pool_classes_by_scheme = _POOL_CLASSES
-    return manager
+    return take_over(manager)
 
 
 def _follows(chain: Chain, response: urllib3.HTTPResponse) -> bool:

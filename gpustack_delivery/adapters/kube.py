@@ -1,18 +1,16 @@
-"""The Kubernetes API over HTTPS: the real `ports.Kube`, and the only importer of `kubernetes`.
+"""The Kubernetes API over HTTPS: the real `ports.Kube`, as an identity of `kube_identity`.
 
-The library finds and reads the configuration: a kubeconfig with everything that can stand in one,
-or the service account of the Pod we run in. Requests and answers are plain JSON, encoded and
-decoded here, so no generated model stands between the wire and our records. Three promises that the
-library does not make: a Pod's bearer token is read again for every request, so a rotation is never
-noticed by a failure; a 401 makes a kubeconfig be read again, once; and no redirect is followed, so
-the token goes nowhere else. Every failure leaves as a class of `errors.ApiFault`.
+Requests and answers are plain JSON, encoded and decoded here, so no generated model stands between
+the wire and our records. Promises that the library does not make: a 401 makes a kubeconfig be read
+again, once; no redirect is followed, so the token goes nowhere else; and a program that is told to
+stop hangs up, whatever it waits for. Every failure leaves as a class of `errors.ApiFault`.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +18,10 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 import urllib3.util
-from kubernetes import client, config
-from kubernetes.client import rest
-from kubernetes.config.incluster_config import InClusterConfigLoader
 
+from gpustack_delivery.adapters.flights import Fleet
 from gpustack_delivery.adapters.kube_answers import decode, fault_of
+from gpustack_delivery.adapters.kube_identity import Kubeconfig, ServiceAccount
 from gpustack_delivery.adapters.kube_streams import (
     TRANSPORT_ERRORS,
     PassedOn,
@@ -32,11 +29,8 @@ from gpustack_delivery.adapters.kube_streams import (
     drain,
     unreachable,
 )
-from gpustack_delivery.adapters.kubeconfig import kubeconfig_fault
-from gpustack_delivery.decisions.addresses import endpoint_fault
-from gpustack_delivery.errors import ApiFault, ConfigurationFault, Unreachable
+from gpustack_delivery.errors import ApiFault, Unreachable
 from gpustack_delivery.ports import Errand, Page, Reply, Selection, Watch
-from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.resources import Json, Resource
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -45,87 +39,9 @@ REQUEST_SECONDS: Final = 30.0
 # The server sends a bookmark about once a minute; a connection that stays silent for longer is
 # dead.
 WATCH_SILENCE_SECONDS: Final = 150.0
-_CONNECTIONS: Final = 32
 # Once more at once, for a connection that the server had just given up. A wish to wait is the
 # caller's to hear: the transport would sleep through it, a day if need be, and nothing wakes it.
 _AGAIN: Final = urllib3.util.Retry(1, redirect=False, respect_retry_after_header=False)
-_log = logging.getLogger(__name__)
-
-
-class _Kubeconfig:
-    """A kubeconfig file; credential plugins and expiry are the library's."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._load()
-
-    def reload(self) -> bool:
-        """Read the file again, for a token that was replaced in it or behind it."""
-        try:
-            self._load()
-        except ConfigurationFault as fault:  # somebody is at it: what was read before still counts
-            _log.error("%s", fault)
-            return False
-        return True
-
-    def _load(self) -> None:
-        settings = client.Configuration()
-        settings.host = ""  # the library's own default would hide that none is named
-        try:
-            config.load_kube_config(  # type: ignore[no-untyped-call]  # the library's gap
-                self._path, client_configuration=settings, persist_config=False
-            )
-            self.pool = _pool(settings)
-            usable = not endpoint_fault(settings.host)
-        except Exception:  # noqa: BLE001 - the library lets its parsers' errors through
-            usable = False
-        if not usable:
-            raise ConfigurationFault(f"the kubeconfig {kubeconfig_fault(self._path)}")
-        self.settings = settings
-
-    def authorization(self) -> Token:
-        """Return the Authorization header's value; empty for client certificates."""
-        return Token(self.settings.get_api_key_with_prefix("BearerToken", "authorization") or "")
-
-
-class _ServiceAccount:
-    """The Pod's own identity: address from the environment, CA and token from mounted files."""
-
-    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
-        self._token = directory / "token"
-        self.settings = client.Configuration()
-        loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]  # the library's gap
-            token_filename=str(self._token),
-            cert_filename=str(directory / "ca.crt"),
-            try_refresh_token=False,
-            environ=environment,
-        )
-        try:
-            loader.load_and_set(self.settings)  # type: ignore[no-untyped-call]  # likewise
-        except (config.ConfigException, OSError) as error:
-            raise ConfigurationFault(
-                "there is no way to the Kubernetes API: run in a Pod with a service account, "
-                "or name a kubeconfig",
-                detail=str(error),
-            ) from None
-        self.pool = _pool(self.settings)
-
-    def reload(self) -> bool:
-        """Do nothing: the token is read for every request anyway."""
-        return False
-
-    def authorization(self) -> Token:
-        """Return the Authorization header's value."""
-        try:
-            return Token("Bearer " + self._token.read_text(encoding="ascii").strip())
-        except (OSError, ValueError) as error:
-            message = "the service account token cannot be read"
-            raise Unreachable(message, detail=str(error)) from None
-
-
-def _pool(settings: client.Configuration) -> Any:
-    settings.connection_pool_maxsize = _CONNECTIONS
-    return rest.RESTClientObject(settings).pool_manager
 
 
 def connect(
@@ -140,8 +56,8 @@ def connect(
         ConfigurationFault: the kubeconfig or the service account cannot be used.
     """
     if kubeconfig:
-        return KubeClient(_Kubeconfig(kubeconfig))
-    return KubeClient(_ServiceAccount(account, environment))
+        return KubeClient(Kubeconfig(kubeconfig))
+    return KubeClient(ServiceAccount(account, environment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +75,30 @@ class KubeClient:
     """The Kubernetes API as one identity; `ports.Kube` says what each call means. Thread-safe."""
 
     def __init__(
-        self, identity: _Kubeconfig | _ServiceAccount, patience_seconds: float = REQUEST_SECONDS
+        self,
+        identity: Kubeconfig | ServiceAccount,
+        patience_seconds: float = REQUEST_SECONDS,
+        fleet: Fleet | None = None,
     ) -> None:
         self._identity = identity
         self._patience = patience_seconds
+        self._fleet = fleet or Fleet()
         self._adopt()
 
     def within(self, seconds: float) -> KubeClient:
         """Return a client of the same connections that gives silence up sooner, watches apart."""
-        return KubeClient(self._identity, seconds)
+        return KubeClient(self._identity, seconds, self._fleet)
 
     def _adopt(self) -> None:
         self._base = self._identity.settings.host.rstrip("/")
         self._pool = self._identity.pool
+
+    def hang_up(self) -> None:
+        """End every request that waits, and all that follow, as Unreachable; watches go on.
+
+        What an aborted request was to change may be changed or not.
+        """
+        self._fleet.ground()
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -209,7 +136,8 @@ class KubeClient:
             fieldSelector=selection.field_selector,
         )
         call = _Call("GET", selection.resource.path(selection.namespace), query)
-        return Stream(self._send(call, seconds=WATCH_SILENCE_SECONDS))
+        with self._aloft():
+            return Stream(self._send(call, seconds=WATCH_SILENCE_SECONDS))
 
     def create(self, resource: Resource, body: Json, namespace: str = "") -> Json:
         """Create an object, or ask a review."""
@@ -256,17 +184,28 @@ class KubeClient:
 
     def get_raw(self, path: str, *, timeout_seconds: float) -> bytes:
         """Return the body of a path outside the resources."""
-        return drain(self._send(_Call("GET", path), seconds=timeout_seconds))
+        with self._aloft():
+            return drain(self._send(_Call("GET", path), seconds=timeout_seconds))
 
     def pass_on(self, errand: Errand, *, timeout_seconds: float) -> Reply:
         """Send a request as it is; its answer, good or bad, is the caller's to read and close."""
-        response = self._authorized(errand, timeout_seconds)
+        with self._aloft():
+            response = self._authorized(errand, timeout_seconds)
         if response.status == 401:  # ours is the identity that was refused, not the caller's
             raise _fault(response)
         return PassedOn(response)
 
+    @contextmanager
+    def _aloft(self) -> Iterator[None]:
+        try:
+            with self._fleet.flight():
+                yield
+        except OSError as error:
+            raise unreachable(error) from None
+
     def _object(self, call: _Call) -> Json:
-        body = decode(drain(self._send(call, seconds=self._patience)))
+        with self._aloft():
+            body = decode(drain(self._send(call, seconds=self._patience)))
         if body is None:
             raise Unreachable("the Kubernetes API answered something that is not a JSON object")
         return body

@@ -119,8 +119,8 @@ def _reason(error: BaseException) -> str:
             return f"its certificate is not trusted, {found.verify_message}"
         if isinstance(found, OSError) and found.strerror:
             return found.strerror
-        inner = getattr(found, "reason", None) or next(iter(found.args), None)
-        found = inner if isinstance(inner, BaseException) else found.__cause__
+        inside = (getattr(found, "reason", None), *found.args)
+        found = next((e for e in inside if isinstance(e, BaseException)), found.__cause__)
     # Asked last: a refused connection is one of this class too.
     timed_out = any(isinstance(one, TransportTimeout) for one in seen)
     return "no answer in time" if timed_out else ""

@@ -82,13 +82,14 @@ def run(args: argparse.Namespace, clock: Clock | None = None) -> int:
     logging.basicConfig(
         level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    with ending() as wait_for_the_end:
+    with ending() as end:
         kube = connect(args.kubeconfig)
+        end.told = kube.hang_up  # nothing that is asked for now has to arrive
         try:
             plugin = Plugin(options, world_of(args, kube, clock or SystemClock()))
             plugin.start()
             try:
-                wait_for_the_end()
+                end.wait()
             finally:
                 plugin.stop()
         finally:

@@ -37,10 +37,10 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigurationFault(f"{flag} must be an absolute path: {str(given)!r}")
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
     registrar = Registrar(address, registry, path)
-    with ending() as wait_for_the_end:
+    with ending() as end:
         try:
             registrar.start()
-            wait_for_the_end()
+            end.wait()
         finally:
             registrar.stop()
     return 0

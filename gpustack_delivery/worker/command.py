@@ -11,7 +11,7 @@ from gpustack_delivery.adapters.ending import ending
 from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.kube import SERVICE_ACCOUNT, connect
 from gpustack_delivery.adapters.plugin_port import PluginPort
-from gpustack_delivery.errors import ConfigurationFault
+from gpustack_delivery.errors import ConfigurationFault, Unreachable
 from gpustack_delivery.ports import Clock
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.terminal import whole_number
@@ -112,14 +112,24 @@ def run(args: argparse.Namespace, clock: Clock | None = None) -> int:
     logging.basicConfig(
         level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    with ending() as wait_for_the_end:
+    with ending() as end:
         kube = connect(args.kubeconfig)
         clock = clock or SystemClock()
         public = Aggregated(kube, PluginPort())
         worker = Worker(options, clock, kube, public=public)
+
+        def abandon() -> None:
+            worker.retire()
+            kube.hang_up()
+
+        end.told, end.hurry = abandon, kube.hang_up
         try:
             worker.start()
-            wait_for_the_end()
+            end.told = worker.retire  # from now on there is a Lease to give back
+            end.wait()
+        except Unreachable:
+            if not end.come:
+                raise
         finally:
             worker.stop()
             kube.close()

@@ -124,11 +124,15 @@ class Worker:
         self._elector.start()
         _log.info("serving as %s on port %d", username, self._server.port)
 
-    def stop(self) -> None:
-        """Give the leadership back, then stop serving; safe twice, and after a failed start."""
+    def retire(self) -> None:
+        """Say that the end is near: a start that waits gives up, and probes hear of it."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Give the leadership back, then stop serving; safe twice, and after a failed start."""
+        self.retire()
         if self._elector is not None:
             self._elector.stop()
             self._elector = None

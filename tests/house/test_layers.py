@@ -30,12 +30,14 @@ BOTH_SIDES: Final = frozenset({"embedded", "demo"})
 """The rooms that may import the emulator."""
 
 CLIENTS: Final[Mapping[str, frozenset[str]]] = {
-    "kubernetes": frozenset({"adapters.kube"}),
-    "urllib3": frozenset({"adapters.http"}),
+    "kubernetes": frozenset({"adapters.kube_identity"}),
+    "urllib3": frozenset({"adapters.boarding", "adapters.http"}),
     # The Kubernetes client lets its transport's errors through as they are.
     "urllib3.exceptions": frozenset({"adapters.http", "adapters.kube_streams"}),
     # How often it asks again by itself, and that it never sleeps for it.
     "urllib3.util": frozenset({"adapters.kube"}),
+    "urllib3.connection": frozenset({"adapters.boarding"}),
+    "urllib3.util.ssl_": frozenset({"adapters.boarding"}),
     "requests": frozenset({"adapters.http"}),
     "grpc": frozenset({"node.csi"}),
     "prometheus_client": frozenset({"node.metrics", "worker.metrics"}),

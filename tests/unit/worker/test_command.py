@@ -21,9 +21,12 @@ REQUIRED = ["worker", "--namespace", "ns", "--model-manager-service-account", "p
 
 
 class FakeKubeClient:
-    """A client that only closes."""
+    """A client that only hangs up and closes."""
 
     closed = 0
+
+    def hang_up(self) -> None:
+        """Do nothing: nothing is asked."""
 
     def close(self) -> None:
         """Count."""
@@ -42,7 +45,11 @@ class FakeWorker:
     def start(self) -> None:
         """Start, and receive a signal."""
         self.log.append("started")
-        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        waiting = (each.ident for each in threading.enumerate() if each.name == "ending")
+        signal.pthread_kill(next(waiting) or 0, signal.SIGTERM)
+
+    def retire(self) -> None:
+        """Be told early."""
 
     def stop(self) -> None:
         """Stop."""
