@@ -7,7 +7,7 @@ it. `pods.Pod` goes the long way round.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,13 @@ def having(call: PublishCall, changes: Mapping[str, str | None]) -> PublishCall:
     context = {**call.context, **changes}
     kept = {key: value for key, value in context.items() if value is not None}
     return replace(call, context=kept)
+
+
+def lose(files: Iterable[Path]) -> None:
+    """Remove files, from write-protected directories too."""
+    for path in files:
+        path.parent.chmod(0o755)
+        path.unlink()
 
 
 class Node:
@@ -173,6 +180,17 @@ class Node:
         root = Path(mount.root)
         return root if root.is_dir() else call.target
 
+    def markers(self, call: PublishCall, artifact: Artifact) -> list[Path]:
+        """Return the files that name the digest, in the mounted tree's directory or above it."""
+        digest = artifact.digest.partition(":")[2].encode()
+        found: list[Path] = []
+        for folder in self.tree(call).parents:
+            if not folder.is_relative_to(self.cache_root):
+                break
+            files = [path for path in folder.iterdir() if path.is_file()]
+            found += [path for path in files if digest in path.read_bytes()]
+        return found
+
     def read_all(self, call: PublishCall) -> dict[str, bytes]:
         """Return every file a container would see through the mount, with its content."""
         root = self.tree(call)
@@ -214,6 +232,12 @@ class Node:
                 raise
             return {}
         return found
+
+    def observed(self) -> bool:
+        """Say whether the status is of the spec that is stored now."""
+        store = self.store()
+        seen = store.get("status", {}).get("observedGeneration")
+        return bool(seen == store["metadata"]["generation"])
 
     def entry(self, digest: str) -> Json:
         """Return the status entry of a digest, or an empty one."""

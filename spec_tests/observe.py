@@ -51,7 +51,8 @@ class Answer:
 class PublishCall:
     """One NodePublishVolume, in kubelet's words.
 
-    `capability` is `mount`, `block` or empty for none at all.
+    `capability` is `mount`, `block`, `unstated` for one that names neither, or empty for none at
+    all.
     """
 
     volume_id: str
@@ -81,7 +82,7 @@ class CsiChannel:
         )
         if call.capability == _MOUNT:
             request.volume_capability.mount.SetInParent()
-        elif call.capability:
+        elif call.capability == "block":
             request.volume_capability.block.SetInParent()
         if call.capability:
             writer = csi_pb2.VolumeCapability.AccessMode.SINGLE_NODE_WRITER

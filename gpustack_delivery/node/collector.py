@@ -177,9 +177,12 @@ class Collector:
             Partial(digest, memories.get(digest, Memory()).asked_at or 0.0)
             for digest in store.partials.digests()
         )
-        for digest in choose_partials(partials, downloading=self._running, now=now):
+        stale = choose_partials(partials, downloading=self._running, now=now)
+        sizes = store.partials.sizes() if stale else {}
+        for digest in stale:
             _log.info("partial download removed, nobody asked for a day: digest=%s", digest)
             store.partials.discard(digest)
+            self._metrics.removed(sizes.get(digest, 0))
         published = {marker.digest for marker in store.trees.markers()}
         present = published | store.partials.digests() | self._running
         records = (

@@ -108,12 +108,17 @@ class _Delivery:
         targets = self._targets(hub, manifest)
         attempt.listed(manifest.size_bytes, resumable_bytes(targets, self.workspace.state))
         changed()
-        around.collector.reserve(digest, manifest.size_bytes, attempt.held_bytes)
+        around.collector.reserve(digest, manifest.size_bytes, lambda: self._written(manifest))
         if search is None or not self._fetched_from_peers(search, manifest, targets, hub):
             if hub is None:
                 raise self._nobody()
             self._fetch_from_hub(route, targets)
         around.store.trees.publish(self.workspace.path, manifest, self._marker(manifest))
+
+    def _written(self, manifest: Manifest) -> int:
+        """Return what is on the disk; what has arrived and is not there has yet to be written."""
+        there = self.workspace.path.exists()  # or it is published by now
+        return self.workspace.size_bytes() if there else manifest.size_bytes
 
     def _search(self) -> Search | None:
         """Return a search for peers, None while nothing may come from them."""

@@ -41,6 +41,16 @@ class Workspace:
         """Return where the engine keeps its checkpoints."""
         return self.path / "state"
 
+    def size_bytes(self) -> int:
+        """Return the bytes of the files as they stand; of a file with holes, what it occupies."""
+        total = 0
+        for directory, _, names in os.walk(self.tree):
+            for name in names:
+                with suppress(FileNotFoundError):  # the attempt has just moved it
+                    facts = Path(directory, name).lstat()
+                    total += min(facts.st_size, facts.st_blocks * 512)
+        return total
+
 
 class Partials:
     """The unfinished downloads of one cache. An attempt alone touches its own digest's."""
@@ -121,12 +131,5 @@ def _reopen(workspace: Path) -> None:
 
 
 def _size(partial: Path) -> int:
-    """Return the bytes of a digest's unfinished files; of a file with holes, what it occupies."""
-    total = 0
-    for attempt in directories(partial):
-        for directory, _, names in os.walk(attempt / "tree"):
-            for name in names:
-                with suppress(FileNotFoundError):  # the attempt has just moved it
-                    facts = Path(directory, name).lstat()
-                    total += min(facts.st_size, facts.st_blocks * 512)
-    return total
+    """Return the bytes of a digest's unfinished files."""
+    return sum(Workspace(attempt, 0).size_bytes() for attempt in directories(partial))

@@ -9,6 +9,7 @@ import pytest
 
 from emulator.hubs.broken_bodies import Stall
 from emulator.hubs.wrong_answers import Delay, Redirect, Status
+from spec_tests.nodes import lose
 from spec_tests.observe import holds_secret
 from spec_tests.oracle import File, Tree, large
 from spec_tests.pods import Artifact
@@ -63,6 +64,7 @@ def test_backoff_doubles_from_a_minute_to_an_hour(world: World) -> None:
         assert entry["reason"] == "SourceUnavailable"
         assert entry["message"]
         before = retry_at(entry)
+        assert before > began, "the earliest next attempt lies ahead"
         waits.append(round((before - began) / 60))
         world.advance(before - world.now() + 1)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -70,7 +72,7 @@ def test_backoff_doubles_from_a_minute_to_an_hour(world: World) -> None:
 
 @pytest.mark.rule("NS-DL-24")
 def test_a_success_resets_the_backoff(world: World) -> None:
-    """After a publication the next failure waits one minute again."""
+    """After a publication nothing is left of the failures, and the next waits one minute again."""
     rule = unavailable(world)
     artifact = world.artifact()
     call = world.node.call(artifact)
@@ -78,7 +80,7 @@ def test_a_success_resets_the_backoff(world: World) -> None:
     first = failed(world, artifact)
     world.advance(61)
     world.node.publish(call)
-    failed(world, artifact, retry_after=retry_at(first))
+    second = failed(world, artifact, retry_after=retry_at(first))
     world.hub.faults.remove(rule)
     world.advance(121)
     world.node.mount(artifact)
@@ -88,9 +90,20 @@ def test_a_success_resets_the_backoff(world: World) -> None:
     entry = world.node.entry(artifact.digest)
     assert "retryTime" not in entry
     assert not entry.get("reason")
+    found = world.node.markers(call, artifact)
+    assert world.node.unpublish(call).ok
+    world.node.stop_plugin()
+    lose(found)
+    unavailable(world)
+    world.node.start_plugin()
+    world.advance(5)
+    began = world.now()
+    world.node.publish(call)
+    third = failed(world, artifact, retry_after=retry_at(second))
+    assert round((retry_at(third) - began) / 60) == 1
 
 
-@pytest.mark.rule("NS-DL-26")
+@pytest.mark.rule("NS-DL-26", "NS-FR-07")
 def test_a_mount_in_backoff_answers_at_once_and_asks_nothing(world: World) -> None:
     """Until retryTime the answer is Unavailable with the reason, and the hub hears nothing."""
     unavailable(world)
@@ -151,7 +164,7 @@ def test_an_attempt_that_nobody_wants_is_canceled(world: World) -> None:
     assert world.node.publish(call).code == "ABORTED"
     world.advance(200)
     assert world.node.entry(artifact.digest)["state"] == "Downloading"
-    world.advance(160)
+    world.advance(101)
     world.until(
         lambda: world.node.entry(artifact.digest).get("state") != "Downloading",
         "the attempt is over",
@@ -181,6 +194,9 @@ def test_an_attempt_that_is_asked_for_goes_on(world: World) -> None:
         assert world.node.publish(call).code == "ABORTED"
         world.advance(120)
     assert world.node.entry(artifact.digest)["state"] == "Downloading"
+    ended = world.node.metrics().samples
+    name = "gpustack_model_manager_materializations_total"
+    assert not [count for (sample, _), count in ended.items() if sample == name and count]
 
 
 @pytest.mark.rule("NS-DL-15")
@@ -265,6 +281,23 @@ def test_a_credential_is_used_for_its_own_repository_only(world: World) -> None:
         assert entry.headers.get("Authorization") in {None, "Bearer hf_wrong"}
 
 
+@pytest.mark.rule("NS-DL-22")
+def test_an_artifact_without_a_credential_borrows_none(world: World) -> None:
+    """A public repository is asked without a token, though the digest's neighbour brought one."""
+    private, public = world.repository("acme/first", private=True), world.repository("other/open")
+    mine = world.artifact("mine", repository=private, namespace="team-a")
+    theirs = world.artifact("theirs", repository=public, namespace="team-b")
+    refused = world.hub.faults.add(Delay(), at="any", path="*", times=1)
+    world.node.publish(world.node.call(mine.presenting("hf_wrong")))
+    world.until(lambda: refused.hits == 1, "the wrong token is being judged", within_seconds=5)
+    world.node.publish(world.node.call(theirs))
+    world.hub.faults.release()
+    world.node.mount(theirs, pod="late")
+    asked = world.hub_requests("*other/open*", host="hub")
+    assert asked
+    assert not [entry for entry in asked if entry.authorized]
+
+
 @pytest.mark.rule("NS-DL-23")
 def test_a_credential_does_not_follow_a_redirect_elsewhere(world: World) -> None:
     """Another host, another port, and https to http: none of them sees the token."""
@@ -303,4 +336,15 @@ def test_a_pod_starts_at_kubelets_next_retry(world: World) -> None:
         world.advance(20)
         assert pod.phase() == "Pending"
     world.hub.faults.clear()
+    world.until(
+        lambda: world.node.entry(artifact.digest).get("state") == "Ready",
+        "the tree is published",
+        within_seconds=60,
+    )
+
+    def told_to_wait() -> float:
+        return world.node.metrics().value("gpustack_model_manager_mounts_total", result="pending")
+
+    before = told_to_wait()
     pod.wait_until_running(within_seconds=130)
+    assert told_to_wait() == before

@@ -198,11 +198,17 @@ def test_concurrent_mounts_share_one_attempt(world: World) -> None:
 
 @pytest.mark.rule("NS-DL-21")
 def test_two_namespaces_share_the_bytes(world: World) -> None:
-    """Two tenants' artifacts of one digest are one download on the node."""
+    """Two tenants' artifacts of one digest, asked for at once, are one download on the node."""
     first = world.artifact(namespace="team-a")
     second = world.artifact(namespace="team-b")
     assert first.digest == second.digest
+    world.hub.faults.add(Stall(offset=200_000), path=MODEL, times=1)
+    world.node.publish(world.node.call(first))
+    world.until(lambda: world.hub.faults.gate.waiting, "the download hangs", within_seconds=5)
+    assert world.node.publish(world.node.call(second)).code == "ABORTED"
+    world.hub.faults.release()
     world.node.mount(first)
-    sent = world.hub.requests.sent_bytes()
-    assert world.node.publish(world.node.call(second)).ok
-    assert world.hub.requests.sent_bytes() == sent
+    world.node.mount(second)
+    assert world.hub.requests.sent_bytes(f"*{MODEL}*", host="cdn") == 300_000
+    for path in ("config.json", "README.md", "tokenizer/vocab.txt"):
+        assert len(world.hub_requests(f"*/resolve/*/{path}")) == 1, path

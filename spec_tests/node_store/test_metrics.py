@@ -39,9 +39,27 @@ def test_a_plugin_that_cannot_read_is_not_ready(world: World) -> None:
 
 @pytest.mark.rule("NS-MET-02", "NS-MET-04", "NS-MET-05")
 def test_a_publication_is_counted(world: World) -> None:
-    """Bytes by source, one published attempt, and its duration in the histogram."""
-    world.node.mount(world.artifact())
-    metrics = world.node.metrics()
+    """Bytes by source, one published attempt, and its whole duration in the histogram."""
+    artifact = world.artifact()
+    world.hub.faults.add(Stall(offset=1000), path="model.safetensors")
+    began = world.now()
+    world.node.publish(world.node.call(artifact))
+    world.until(lambda: world.hub.faults.gate.waiting, "the download hangs", within_seconds=5)
+    world.advance(5)
+    least = world.now() - began
+    world.node.publish(world.node.call(artifact))
+    world.hub.faults.clear()
+    world.node.mount(artifact)
+    metrics = world.until(
+        lambda: (
+            found
+            if (found := world.node.metrics()).value(f"{PREFIX}_publish_duration_seconds_count")
+            else None
+        ),
+        "the publication is counted",
+    )
+    whole = world.now() - began
+    assert least <= metrics.value(f"{PREFIX}_publish_duration_seconds_sum") <= whole
     assert metrics.value(f"{PREFIX}_download_bytes_total", source="hub") == TINY.size_bytes
     assert metrics.value(f"{PREFIX}_materializations_total", result="published") == 1
     assert metrics.value(f"{PREFIX}_publish_duration_seconds_count") == 1
@@ -68,19 +86,28 @@ def test_mount_calls_are_counted_by_their_result(world: World) -> None:
 
 
 @pytest.mark.rule("NS-MET-04")
-def test_a_failed_attempt_is_counted_under_its_reason(world: World) -> None:
+@pytest.mark.parametrize(("status", "reason"), [(503, "SourceUnavailable"), (403, "AccessDenied")])
+def test_a_failed_attempt_is_counted_under_its_reason(
+    world: World, status: int, reason: str
+) -> None:
     """An attempt that failed counts once, under the reason that the status shows."""
-    world.hub.faults.add(Status(503), at="tree")
+    world.hub.faults.add(Status(status), at="tree")
     artifact = world.artifact()
     world.node.publish(world.node.call(artifact))
-    world.until(
-        lambda: world.node.entry(artifact.digest).get("state") == "Failed",
+    entry = world.until(
+        lambda: found if (found := world.node.entry(artifact.digest)).get("reason") else None,
         "the failure is told",
         within_seconds=60,
     )
+    assert entry["reason"] == reason
+    counted = world.node.metrics()
     name = f"{PREFIX}_materializations_total"
-    assert world.node.metrics().value(name, result="SourceUnavailable") == 1
-    assert world.node.metrics().value(name, result="published") == 0
+    by_result = {
+        result: counted.value(name, result=result)
+        for result in ("published", "SourceUnavailable", "AccessDenied")
+    }
+    assert {result for result, count in by_result.items() if count} == {reason}
+    assert by_result[reason] == 1
 
 
 @pytest.mark.rule("NS-MET-07")

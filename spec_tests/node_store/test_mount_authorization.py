@@ -39,10 +39,11 @@ def test_a_volume_that_is_not_ephemeral_is_refused(world: World, name: str) -> N
 
 
 @pytest.mark.rule("NS-AUT-02")
-def test_a_block_capability_is_refused(world: World) -> None:
-    """A request for a block device breaks a rule; a mount of the same volume does not."""
+@pytest.mark.parametrize("capability", ["block", "unstated"])
+def test_a_block_capability_is_refused(world: World, capability: str) -> None:
+    """A request for a block device or for nothing breaks a rule; a mount of the volume does not."""
     call = world.node.call(world.artifact())
-    assert_refused(world.node.publish(replace(call, capability="block")))
+    assert_refused(world.node.publish(replace(call, capability=capability)))
     assert world.node.publish(call).code == "ABORTED"
 
 

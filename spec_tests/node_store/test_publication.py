@@ -10,7 +10,7 @@ import pytest
 
 from emulator.hubs.broken_bodies import Flip, Stall
 from emulator.hubs.wrong_answers import WrongRange
-from spec_tests.observe import PublishCall
+from spec_tests.nodes import lose
 from spec_tests.oracle import File, Tree, large
 from spec_tests.pods import Artifact
 from spec_tests.scenario import World
@@ -58,6 +58,18 @@ def test_a_file_that_does_not_match_is_discarded(world: World, name: str) -> Non
     content = TINY.contents()[path]
     assert holding(world.node.cache_root, content[-40:]) == []
     assert world.node.mounted(call) == []
+
+
+@pytest.mark.rule("NS-FR-04")
+def test_a_large_file_that_does_not_match_is_discarded(world: World) -> None:
+    """A file that was written while it arrived goes from the disk when its hash is wrong."""
+    content = large(10, seed=9)
+    tree = Tree((File(MODEL, content, lfs=True),))
+    artifact = world.artifact(repository=world.repository("acme/large", tree))
+    world.hub.faults.add(Flip(offset=9 * 2**20), path=MODEL)
+    world.node.publish(world.node.call(artifact))
+    assert failed(world, artifact)["reason"] == "IntegrityMismatch"
+    assert holding(world.node.cache_root, content[1000:1040]) == []
 
 
 @pytest.mark.rule("NS-DL-16")
@@ -113,22 +125,10 @@ def test_all_is_synced_before_the_rename(world: World) -> None:
     for path in TINY.contents():
         assert any(synced.as_posix().endswith(f"/{path}") for synced in before), f"{path} unsynced"
     # A marker may be written under another name first; it keeps the beginning of its own.
-    beside = tuple(path.name for path in markers(world, call, artifact))
+    beside = tuple(path.name for path in world.node.markers(call, artifact))
     assert [path for path in before if path.name.startswith(beside)], "the marker is not durable"
     folders = [s.path for s in world.node.disk.syncs if s.operation == "sync_directory"]
     assert any(published.is_relative_to(folder) for folder in folders), "the rename is not durable"
-
-
-def markers(world: World, call: PublishCall, artifact: Artifact) -> list[Path]:
-    """Return the files that name the digest, in the mounted tree's directory or above it."""
-    digest = artifact.digest.partition(":")[2].encode()
-    tree, found = world.node.tree(call), []
-    for folder in tree.parents:
-        if not folder.is_relative_to(world.node.cache_root):
-            break
-        files = [path for path in folder.iterdir() if path.is_file()]
-        found += [path for path in files if digest in path.read_bytes()]
-    return found
 
 
 @pytest.mark.rule("NS-DL-19")
@@ -175,13 +175,11 @@ def test_a_tree_without_its_marker_is_not_mounted(world: World) -> None:
     """Take the marker from a published tree, and the node no longer holds it."""
     artifact = world.artifact()
     call = world.node.mount(artifact)
-    found = markers(world, call, artifact)
+    found = world.node.markers(call, artifact)
     assert found, "no file beside the tree names the digest"
     assert world.node.unpublish(call).ok
     world.node.stop_plugin()
-    for path in found:
-        path.parent.chmod(0o755)
-        path.unlink()
+    lose(found)
     asked = len(world.hub_requests())
     world.node.start_plugin()
     world.advance(5)

@@ -14,10 +14,14 @@ from typing import Final
 
 from tests.mutants import (
     artifacts,
+    authorizing,
     collecting,
     consuming,
+    counting,
     downloading,
+    failing,
     mounting,
+    peers,
     public_api,
     reporting,
     warming,
@@ -27,10 +31,14 @@ from tests.mutants.seams import Mutant
 
 _MODULES: Final = (
     artifacts,
+    authorizing,
     collecting,
     consuming,
+    counting,
     downloading,
+    failing,
     mounting,
+    peers,
     public_api,
     reporting,
     warming,

@@ -1,15 +1,21 @@
-"""Broken mounts and their authorization: each breaks one seam, in the way its name says."""
+"""Broken mounts and references: each breaks one seam, in the way its name says."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from emulator.chart import render
 from gpustack_delivery import embedded
 from gpustack_delivery.decisions import authorization
-from gpustack_delivery.node import csi, mounting
-from gpustack_delivery.vocabulary.artifact import Status
+from gpustack_delivery.errors import HostFault, Refused
+from gpustack_delivery.node import mounting, trees
+from gpustack_delivery.node.mounting import Mounting
+from gpustack_delivery.node.partials import Partials
+from gpustack_delivery.node.references import References, _read
 from tests.mutants.seams import Around, Patch, breaks, change_world, idle
 
 
@@ -42,70 +48,119 @@ def stacks_mounts(patch: Patch) -> None:
     patch.setattr(mounting.Mounting, "_shows", lambda *_: False)
 
 
-@breaks("NS-AUT-05")
-def ignores_the_uid(patch: Patch) -> None:
-    """Take an artifact by its name."""
+@breaks("NS-MNT-03")
+def serves_its_own_pods_alone(patch: Patch) -> None:
+    """Refuse a Pod that the worker has not rendered."""
     judge = authorization.judge
 
-    def judged(request: Any, kubelet: Any, artifact: Any) -> Any:
-        if artifact is not None:
-            request = replace(request, artifact_uid=artifact.metadata.uid)
-        return judge(request, kubelet, artifact)
+    def judged(request: Any, *rest: Any) -> Any:
+        if not request.pod_name.startswith("gpustack-"):
+            raise Refused("the Pod must be one of the operator's")
+        return judge(request, *rest)
 
     patch.setattr(mounting, "judge", judged)
 
 
-@breaks("NS-AUT-07")
-def ignores_revocations(patch: Patch) -> None:
-    """Mount whatever was resolved once."""
-    patch.setattr(Status, "is_resolved", property(lambda status: status.resolved is not None))
+@breaks("NS-MNT-04")
+def lets_kubelet_change_the_owner(patch: Patch) -> None:
+    """Register a driver whose volumes follow a Pod's fsGroup."""
+
+    def rendered(*given: Any, **more: Any) -> Any:
+        objects = render(*given, **more)
+        for found in objects:
+            if found["kind"] == "CSIDriver":
+                found["spec"]["fsGroupPolicy"] = "File"
+        return objects
+
+    patch.setattr(embedded, "render", rendered)
 
 
-@breaks("NS-AUT-09")
-def believes_the_pods_attributes(patch: Patch) -> None:
-    """Read the namespace from the attributes that the Pod's author wrote."""
-    start_plugin, read = embedded.Embedded.start_plugin, csi._read
-    clusters: list[Any] = []
+@breaks("NS-REF-01")
+def forgets_a_digest_with_its_first_target(patch: Patch) -> None:
+    """Take the first unmount of a digest for the last."""
+    drop = References.drop
 
-    def started(self: Any, node: Any) -> Any:
-        clusters.append(self._cluster)
-        return start_plugin(self, node)
+    def dropped(self: Any, target: str) -> Any:
+        gone = drop(self, target)
+        others = [r.target for r in self._by_target.values() if gone and r.digest == gone.digest]
+        for other in others:
+            drop(self, other)
+        return gone
 
-    def believed(request: Any) -> Any:
-        found = read(request)
-        for pod in clusters[-1].client.list("v1", "Pod"):
-            if pod["metadata"]["uid"] == found.pod_uid:
-                attributes = pod["spec"]["volumes"][0]["csi"]["volumeAttributes"]
-                claimed = attributes.get("csi.storage.k8s.io/pod.namespace", found.pod_namespace)
-                return replace(found, pod_namespace=claimed)
-        return found
-
-    patch.setattr(embedded.Embedded, "start_plugin", started)
-    patch.setattr(csi, "_read", believed)
+    patch.setattr(References, "drop", dropped)
 
 
-@breaks("NS-AUT-10")
-def takes_content_for_permission(patch: Patch) -> None:
-    """Mount what lies on the disk for whoever knows its digest."""
-    judge_and_mount = mounting.Mounting._judge_and_mount
+@breaks("NS-REF-02")
+def records_after_the_bind(patch: Patch) -> None:
+    """Hold no tree while it is being mounted, and name it only when it is."""
 
-    def mounted(self: Any, request: Any, token: Any) -> None:
-        with self._around.store.trees.hold(request.manifest_digest) as tree:
-            if tree is not None:
-                self._mount(request, request.manifest_digest, tree)
-                return
-        judge_and_mount(self, request, token)
+    @contextmanager
+    def look(self: Any, digest: str) -> Iterator[Path | None]:
+        yield self._sound_tree(digest)
 
-    patch.setattr(mounting.Mounting, "_judge_and_mount", mounted)
+    made = Mounting.__init__
+
+    def late(self: Any, around: Any, *rest: Any) -> None:
+        references = around.store.references
+        waiting: list[Any] = []
+
+        def bind(tree: Path, target: Path) -> None:
+            around.mounts.bind_read_only(tree, target)
+            references.record(waiting.pop())
+
+        store = Around(around.store, references=Around(references, record=waiting.append))
+        mounts = Around(around.mounts, bind_read_only=bind)
+        made(self, replace(around, store=store, mounts=mounts), *rest)
+
+    patch.setattr(trees.Trees, "hold", look)
+    patch.setattr(Mounting, "__init__", late)
 
 
-@breaks("NS-AUT-11")
-def makes_the_target_first(patch: Patch) -> None:
-    """Make the target directory before anybody is judged."""
-    judge_and_mount = mounting.Mounting._judge_and_mount
+@breaks("NS-REF-03")
+def mounts_without_a_record(patch: Patch) -> None:
+    """Mount although nobody will know of it after a restart."""
+    record = References.record
 
-    def mounted(self: Any, request: Any, token: Any) -> None:
-        Path(request.resolved_target).mkdir(parents=True, exist_ok=True)
-        judge_and_mount(self, request, token)
+    def recorded(self: Any, reference: Any) -> None:
+        with suppress(HostFault):
+            record(self, reference)
 
-    patch.setattr(mounting.Mounting, "_judge_and_mount", mounted)
+    patch.setattr(References, "record", recorded)
+
+
+@breaks("NS-REF-04")
+def unmounts_only_what_it_mounted(patch: Patch) -> None:
+    """Fail for a target without a reference."""
+    unpublish = Mounting.unpublish
+
+    def unpublished(self: Any, volume_id: str, target: str) -> None:
+        if target not in self._around.store.references._by_target:
+            raise HostFault("the volume is not mounted")
+        unpublish(self, volume_id, target)
+
+    patch.setattr(Mounting, "unpublish", unpublished)
+
+
+@breaks("NS-REF-05")
+def believes_its_records(patch: Patch) -> None:
+    """Rebuild the references from what was written down, whatever is mounted."""
+
+    def rebuilt(self: Any, _table: Any) -> None:
+        found = (_read(path) for path in self._root.references.glob("*.json"))
+        self._by_target = {each.target: each for each in found if each}
+        self._rebuilt = True
+
+    patch.setattr(References, "rebuild", rebuilt)
+
+
+@breaks("NS-REF-06")
+def keeps_what_no_attempt_owns(patch: Patch) -> None:
+    """Leave every partial directory where it lies."""
+    patch.setattr(Partials, "discard_orphans", idle)
+
+
+@breaks("NS-REF-06")
+def clears_every_partial_at_the_start(patch: Patch) -> None:
+    """Take what was interrupted for what nobody owns."""
+    discard = Partials.discard_orphans
+    patch.setattr(Partials, "discard_orphans", lambda self, _: discard(self, frozenset()))

@@ -32,9 +32,9 @@ def breaks(*rules: str) -> Callable[[Callable[[Patch], None]], Mutant]:
 
 
 class Around:
-    """A port with some of its calls replaced."""
+    """A port with some of its calls or facts replaced."""
 
-    def __init__(self, port: Any, **calls: Callable[..., Any]) -> None:
+    def __init__(self, port: Any, **calls: Any) -> None:
         self._port = port
         self.__dict__.update(calls)
 
