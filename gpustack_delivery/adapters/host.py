@@ -112,7 +112,7 @@ class KernelMounts:
             except OSError as error:
                 if error.errno != errno.ENOSYS:
                     raise
-                kernel.bind_then_remount(source, target)
+                kernel.attach_by_stages(source, target)
         where = Path(os.path.realpath(target))
         top = next((mount for mount in reversed(self.table()) if mount.target == where), None)
         if top is None or not top.read_only:

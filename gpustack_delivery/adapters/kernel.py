@@ -1,9 +1,10 @@
 """The few Linux calls that Python does not offer, typed and with their errors raised as OSError.
 
 Mounts are made by the mount API of Linux 5.12 where the kernel has it: a detached clone of the
-source gets its flags before it appears anywhere. `mount(2)` needs two steps, a bind and a remount;
-between them the target is writable, and a copy that reached other mount namespaces by propagation
-keeps the flags of the first step. It remains as the way of older kernels.
+source gets its flags before it appears anywhere. `mount(2)` binds first and sets the flags by a
+remount, which no other mount namespace hears of: what kubelet's received by propagation would stay
+writable for good. So on older kernels a mount gets its flags where nobody looks, and a bind of it,
+which inherits them, is what the target shows.
 
 Only `adapters/host.py` calls this.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -83,20 +85,24 @@ def attach_read_only(source: Path, target: Path) -> None:
         os.close(tree)
 
 
-def bind_then_remount(source: Path, target: Path) -> None:
-    """Do the same in two steps, as every kernel can; a failed second step takes the first one back.
+def attach_by_stages(source: Path, target: Path) -> None:
+    """Do the same as every kernel can: bind and remount on a stage, then bind that at the target.
 
     Raises:
-        OSError: what the kernel refused.
+        OSError: what the kernel refused; the target shows nothing then.
     """
     kept = os.statvfs(source).f_flag & _KEPT_FLAGS
-    _mount(source, target, _MS_BIND)
+    stage = Path(tempfile.mkdtemp(prefix="gpustack-mount-"))
     try:
-        read_only = _MS_RDONLY | _MS_NOSUID | _MS_NODEV
-        _mount(source, target, _MS_BIND | _MS_REMOUNT | read_only | kept)
-    except OSError:
-        unmount(target, detach=True)
-        raise
+        _mount(source, stage, _MS_BIND)
+        try:
+            read_only = _MS_RDONLY | _MS_NOSUID | _MS_NODEV
+            _mount(source, stage, _MS_BIND | _MS_REMOUNT | read_only | kept)
+            _mount(stage, target, _MS_BIND)
+        finally:
+            unmount(stage, detach=True)
+    finally:
+        stage.rmdir()  # one empty directory, and never what might still be mounted there
 
 
 def unmount(target: Path, *, detach: bool = False) -> None:

@@ -181,9 +181,14 @@ def test_kernel_mounts_are_read_only(tmp_path: Path, way: str) -> None:
 _PROPAGATION = """
 import os, subprocess, sys
 from pathlib import Path
+from gpustack_delivery.adapters import kernel
 from gpustack_delivery.adapters.host import KernelMounts
 
-base = Path(sys.argv[1])
+base, way = Path(sys.argv[1]), sys.argv[2]
+if way == "old kernel":
+    def absent(source, target):
+        raise OSError(38, "ENOSYS")
+    kernel.attach_read_only = absent
 subprocess.run(["mount", "--bind", base, base], check=True)
 subprocess.run(["mount", "--make-shared", base], check=True)
 listen = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", "echo here; cat"]
@@ -195,14 +200,19 @@ with subprocess.Popen(listen, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as 
     KernelMounts().bind_read_only(base / "source", base / "target")
     (copy,) = seen()
     assert copy.read_only, copy
+    line = next(l for l in open(f"/proc/{other.pid}/mountinfo") if f"{base}/target" in l)
+    assert {"ro", "nosuid", "nodev"} <= set(line.split()[5].split(",")), line
     KernelMounts().unmount(base / "target")
     assert not seen()
+    mine = Path("/proc/self/mountinfo").read_text()
+    assert mine.count(f"{base}/source") == 0, mine
 """
 
 
 @pytest.mark.needs("kernel-mounts")
-def test_propagated_copy_is_read_only_too(tmp_path: Path) -> None:
-    """What another mount namespace receives of our mount is as read-only as ours."""
+@pytest.mark.parametrize("way", ["this kernel", "old kernel"])
+def test_propagated_copy_is_read_only_too(tmp_path: Path, way: str) -> None:
+    """What another mount namespace, as kubelet's, receives of our mount is as read-only as ours."""
     (tmp_path / "source").mkdir()
     (tmp_path / "target").mkdir()
-    run_in_namespace(_PROPAGATION, str(tmp_path))
+    run_in_namespace(_PROPAGATION, str(tmp_path), way)
