@@ -11,6 +11,7 @@ import functools
 import mmap
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
@@ -42,6 +43,15 @@ def _helm_version() -> str:
     return done.stdout.removeprefix("v").partition(".")[0]
 
 
+def _ipv6() -> bool:
+    """Say whether the machine has a loopback of both families."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return socket.has_dualstack_ipv6()
+
+
 def _loads(library: str) -> bool:
     try:
         ctypes.CDLL(library)
@@ -70,6 +80,7 @@ PROBES: Final[Mapping[str, Callable[[], bool]]] = {
     "kubectl": lambda: shutil.which("kubectl") is not None,
     "helm-3": lambda: shutil.which("helm3") is not None or _helm_version() == "3",
     "helm-4": lambda: shutil.which("helm4") is not None or _helm_version() == "4",
+    "ipv6": _ipv6,
     "git": lambda: shutil.which("git") is not None and (_ROOT / ".git").exists(),
     "root": lambda: os.geteuid() == 0,
     "kernel-mounts": _kernel_mounts,

@@ -10,7 +10,7 @@ from gpustack_delivery.httpd.messages import (
     Response,
     Takeover,
 )
-from gpustack_delivery.httpd.server import Server
+from gpustack_delivery.httpd.server import Server, everywhere
 
 __all__ = [
     "Body",
@@ -22,4 +22,5 @@ __all__ = [
     "Response",
     "Server",
     "Takeover",
+    "everywhere",
 ]

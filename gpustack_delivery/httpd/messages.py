@@ -124,6 +124,8 @@ Handler: TypeAlias = Callable[[Request], Response]
 class Limits:
     """What one client may cost.
 
+    `idle_seconds` is longer than the 90 s after which an API server gives up a connection of its
+    own accord: were it shorter, a review might be sent into the moment in which we close, and fail.
     `header_seconds` counts from a head's first byte and also bounds the silence of a fresh
     connection; `body_seconds` is for a whole body; `write_seconds` for a client that takes
     nothing at all.
@@ -135,7 +137,7 @@ class Limits:
     handshake_seconds: float = 10.0
     header_seconds: float = 10.0
     body_seconds: float = 60.0
-    idle_seconds: float = 75.0
+    idle_seconds: float = 120.0
     write_seconds: float = 60.0
     connections: int = 4096
     backlog: int = 1024

@@ -28,13 +28,18 @@ _CUT_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
+def everywhere() -> str:
+    """Return the host that means every address of the machine, of both families if it has both."""
+    return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - asked for by name
+
+
 class Server:
     """Listens from `start` to `stop`; after that it may be started again, on the same port.
 
     Args:
         handler: answers requests, on many threads at once.
         name: names the threads, as one would search for them in a log.
-        host: an IPv4 or IPv6 address to listen on.
+        host: an IPv4 or IPv6 address to listen on; `::` is every address of both families.
         port: 0 takes a free one; see `port` after `start`.
         tls: serves HTTPS with this context, see `certificates.server_context`.
     """
@@ -82,6 +87,7 @@ class Server:
             (self._host, self._port),
             family=socket.AF_INET6 if ":" in self._host else socket.AF_INET,
             backlog=self._limits.backlog,
+            dualstack_ipv6=self._host == "::" and socket.has_dualstack_ipv6(),
         )
         listener.settimeout(0)
         self._port = listener.getsockname()[1]

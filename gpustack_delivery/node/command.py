@@ -11,6 +11,7 @@ from typing import Final
 from gpustack_delivery.adapters.ending import ending
 from gpustack_delivery.adapters.host import KernelDisk, KernelMounts, SystemClock
 from gpustack_delivery.adapters.kube import connect
+from gpustack_delivery.httpd import everywhere
 from gpustack_delivery.node.peers.options import AUTHENTICATIONS, TOKEN_FILE, PeerOptions
 from gpustack_delivery.node.plugin import Plugin, PluginOptions, World
 from gpustack_delivery.ports import Clock, Kube
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kubelet-dir", default=KUBELET_DIR, metavar="DIR", help="default: %(default)s")
     add("--cache-root", default=CACHE_ROOT, metavar="DIR", help="default: %(default)s")
     add("--csi-socket", default="", metavar="FILE", help="default: under the kubelet directory")
-    add("--host", default="0.0.0.0", metavar="ADDRESS", help="default: everywhere")  # noqa: S104 - probes and scrapers come from outside the Pod
+    add("--host", default=everywhere(), metavar="ADDRESS", help="default: everywhere")
     add(
         "--secure-port",
         type=whole_number(0, 65535),

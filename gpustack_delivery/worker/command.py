@@ -12,6 +12,7 @@ from gpustack_delivery.adapters.host import SystemClock
 from gpustack_delivery.adapters.kube import SERVICE_ACCOUNT, connect
 from gpustack_delivery.adapters.plugin_port import PluginPort
 from gpustack_delivery.errors import ConfigurationFault, Unreachable
+from gpustack_delivery.httpd import everywhere
 from gpustack_delivery.ports import Clock
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.terminal import whole_number
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_serving_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of what the worker serves."""
     add = parser.add_argument
-    add("--host", default="0.0.0.0", metavar="ADDRESS", help="listen here (default: everywhere)")  # noqa: S104 - webhooks are called from the control plane
+    add("--host", default=everywhere(), metavar="ADDRESS", help="listen here (default: everywhere)")
     add(
         "--webhook-port",
         type=whole_number(0, 65535),

@@ -16,6 +16,7 @@ from typing import Final
 from gpustack_delivery.decisions.addresses import listening_fault, object_name_fault
 from gpustack_delivery.decisions.settings import check_seeds
 from gpustack_delivery.errors import ConfigurationFault
+from gpustack_delivery.httpd import everywhere
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.worker.leader import LEASE_SECONDS, MAX_LEASE_SECONDS
 
@@ -48,7 +49,7 @@ class WorkerOptions:
 
     namespace: str
     model_manager_service_account: str
-    host: str = "0.0.0.0"  # noqa: S104 - webhooks are called from the control plane
+    host: str = field(default_factory=everywhere)
     webhook_port: int = 9443
     webhook_service: str = "gpustack-delivery-worker"
     webhook_configuration: str = ""

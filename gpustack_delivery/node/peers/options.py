@@ -5,12 +5,13 @@ Rules: PS-OFF-01, PS-SRV-01.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from gpustack_delivery.decisions.addresses import object_name_fault
 from gpustack_delivery.errors import ConfigurationFault
+from gpustack_delivery.httpd import everywhere
 
 AUTHENTICATIONS: Final = ("token", "none")
 TOKEN_FILE: Final = Path("/var/run/secrets/gpustack-model-peer/token")
@@ -39,7 +40,7 @@ class PeerOptions:
     max_serving_streams: int = 8
     streams_per_source: int = 4
     token_file: Path = TOKEN_FILE
-    host: str = "0.0.0.0"  # noqa: S104 - other nodes are to reach it
+    host: str = field(default_factory=everywhere)
 
     def __post_init__(self) -> None:
         if self.authentication not in AUTHENTICATIONS:

@@ -218,3 +218,8 @@ def test_ipv6(talk: Talk) -> None:
         with socket.create_connection(("::1", server.port), PATIENCE_SECONDS) as sock:
             sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
             assert hear(sock).startswith(b"HTTP/1.1 200 ")
+
+
+def test_api_server_is_the_one_to_end_an_idle_connection() -> None:
+    """Idle connections outlive the 90 s after which Go's clients, the API server too, drop them."""
+    assert Limits().idle_seconds > 90

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpustack_delivery.httpd import Limits, Request, Response
-from tests.unit.httpd.conftest import PATIENCE_SECONDS, Serve, Talk, hear
+from gpustack_delivery.httpd import Limits, Request, Response, Server, everywhere
+from tests.unit.httpd.conftest import GET, PATIENCE_SECONDS, Serve, Talk, echo, hear
 
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
@@ -313,3 +313,16 @@ def test_hostile_bytes_never_kill_the_server(serve: Serve, talk: Talk, pieces: l
     assert not died
     assert not answer or answer.startswith(b"HTTP/1.1 ")
     assert set(statuses(answer)) <= {100, 200, 400, 408, 413, 417, 431, 501, 505}
+
+
+@pytest.mark.needs("ipv6")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_everywhere_is_both_families(address: str) -> None:
+    """Pods have addresses of either family, and what listens everywhere answers at both."""
+    with (
+        Server(echo, name="test", host=everywhere()) as server,
+        socket.create_connection((address, server.port), PATIENCE_SECONDS) as sock,
+    ):
+        sock.sendall(GET)
+        sock.shutdown(socket.SHUT_WR)
+        assert hear(sock).startswith(b"HTTP/1.1 200 ")
