@@ -23,6 +23,8 @@ from emulator.chart.values import check, given, laid_over, mapping
 __all__ = ["ChartError", "given", "render"]
 
 Json = dict[str, Any]
+# libyaml's where the wheel has it: the CRDs are long, and every installation reads them.
+_Loader = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
 
 _INSTALL_ORDER = (
     "Namespace", "ResourceQuota", "LimitRange", "Secret", "ConfigMap", "StorageClass",
@@ -116,7 +118,7 @@ def _texts(chart: Path, root: Json) -> Iterator[tuple[str, str]]:
 
 def _documents(name: str, text: str) -> Iterator[Json]:
     try:
-        documents = list(yaml.safe_load_all(text))
+        documents = list(yaml.load_all(text, _Loader))
     except yaml.YAMLError as error:
         raise ChartError(f"{name} is not YAML after rendering: {error}") from error
     for document in documents:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -162,6 +163,7 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "contains": lambda part, text: part in text,
     "hasPrefix": lambda prefix, text: text.startswith(prefix),
     "hasSuffix": lambda suffix, text: text.endswith(suffix),
+    "regexMatch": lambda pattern, text: re.search(pattern, text) is not None,
     "join": lambda separator, items: separator.join(printed(item) for item in items),
     "b64enc": lambda text: base64.b64encode(text.encode()).decode(),
     "sha256sum": lambda text: hashlib.sha256(text.encode()).hexdigest(),

@@ -58,6 +58,7 @@ def text(source: str, **dot: Any) -> str:
             '{{ hasKey .map "inner" }} {{ get .map "inner" }} {{ keys .map }}',
             "true 1 [inner other]",
         ),
+        ('{{ regexMatch "^x$" .name }} {{ regexMatch "^y" .name }}', "true false"),
         ('{{ "a" | b64enc }} {{ squote "x" }} {{ replace "a" "b" "aa" }}', "YQ== 'x' bb"),
         ("{{ add 1 2 3 }} {{ sub 3 1 }} {{ mul 2 3 }} {{ int 7.0 }}", "6 2 6 7"),
         ('{{ toJson .map }} {{ kindIs "map" .map }}', '{"inner":1,"other":2} true'),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -11,85 +10,10 @@ import jsonschema
 import pytest
 import yaml
 
-from emulator.chart import render
-from tests.clients import helm
-from tests.house.tree import ROOT
-
-CHART: Final = ROOT / "chart"
-RELEASE: Final = "gpustack-delivery"
-NAMESPACE: Final = "gpustack-system"
-VALUES: Final[dict[str, dict[str, Any]]] = {
-    "as it comes": {},
-    "the plugin alone": {"worker": {"enabled": False}},
-    "the worker alone": {"modelManager": {"enabled": False}},
-    "everything set": {
-        "image": {"repository": "registry.example:5000/models", "tag": "1.2.3"},
-        "imagePullSecrets": [{"name": "pull"}],
-        "worker": {
-            "replicas": 2,
-            "webhookPort": 8443,
-            "certificateSecret": "from-elsewhere",
-            "env": [{"name": "A", "value": "b: {c}"}, {"name": "EMPTY", "value": ""}],
-            "extraArgs": ["--flag", 'with "quotes" and: colon', ""],
-            "tolerations": [{"key": "dedicated", "operator": "Exists"}],
-            "affinity": {"nodeAffinity": {}},
-        },
-        "modelManager": {
-            "kubeletDir": "/var/lib/k0s/kubelet",
-            "directWrites": True,
-            "securePort": 1,
-            "extraArgs": ["--verbose"],
-            "resources": {"limits": {"memory": "2Gi"}},
-            "nodeSelector": {"gpu": "true"},
-            "tolerations": [],
-            "networkPolicy": {
-                "scrapers": [{"namespaceSelector": {"matchLabels": {"team": "metrics"}}}],
-                "extraIngress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}],
-            },
-        },
-    },
-    "no public API": {"publicApi": {"enabled": False}},
-    "volumes completed": {"volumeWebhook": {"enabled": True}},
-    "volumes completed here and there": {
-        "volumeWebhook": {
-            "enabled": True,
-            "namespaceSelector": {
-                "matchLabels": {"models": "yes"},
-                "matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}],
-            },
-        }
-    },
-    "no policy": {"modelManager": {"networkPolicy": {"enabled": False}}},
-}
+from tests.house.charts import CHART, HELMS, RELEASE, VALUES, helms, ours
 
 
-def ours(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the objects by our engine, under kind and name."""
-    found = render(CHART, release=RELEASE, namespace=NAMESPACE, values=values)
-    return {f"{item['kind']} {item['metadata']['name']}": item for item in found}
-
-
-def helms(major: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the objects by the engine of a Helm."""
-    command = [helm(major), "template", RELEASE, str(CHART), "-n", NAMESPACE, "--include-crds"]
-    done = subprocess.run(  # noqa: S603 - helm and our own chart
-        [*command, "-f", "-"],
-        input=json.dumps(values),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    objects = [item for item in yaml.safe_load_all(done.stdout) if item]
-    return {f"{item['kind']} {item['metadata']['name']}": item for item in objects}
-
-
-@pytest.mark.parametrize(
-    "major",
-    [
-        pytest.param("3", marks=pytest.mark.needs("helm-3")),
-        pytest.param("4", marks=pytest.mark.needs("helm-4")),
-    ],
-)
+@pytest.mark.parametrize("major", HELMS)
 @pytest.mark.parametrize("name", VALUES)
 def test_both_engines_agree(name: str, major: str) -> None:
     """Helm and the emulator's renderer give the same objects for the same values."""
@@ -116,11 +40,15 @@ def test_values_fit_their_schema(name: str) -> None:
         {"modelManager": {"securePort": 0}},
         {"worker": {"replicas": 0}},
         {"volumeWebhook": {"namespaceSelector": {"labels": {}}}},
+        {"modelManager": {"maxUnavailable": "many"}},
+        {"modelManager": {"env": {"HTTP_PROXY": "http://proxy"}}},
         {"modelmanager": {}},
+        {"publicApi": None},
+        {"volumeWebhook": None},
     ],
 )
 def test_wrong_values_are_refused(wrong: Mapping[str, Any]) -> None:
-    """A relative path, a path that climbs, a port of zero and a misspelled key fail the schema."""
+    """Wrong paths, ports and types, misspelled keys and what is taken away fail the schema."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     with pytest.raises(jsonschema.ValidationError):
