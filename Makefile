@@ -72,6 +72,7 @@ stubs: $(READY) ## regenerate protobuf modules from their .proto files
 lock: ## resolve the dependency locks again (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra dev --custom-compile-command "make lock" -o requirements/dev.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements/bare.lock requirements/bare.in
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements/dev.lock --custom-compile-command "make lock" -o requirements/run.lock pyproject.toml
 
 clean: ## remove everything the targets made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
