@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
-import importlib
-from collections.abc import Callable, Iterator
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +17,10 @@ from gpustack_delivery.errors import NotFound
 from gpustack_delivery.vocabulary.resources import MODEL_ARTIFACTS, Resource
 from gpustack_delivery.worker.public_api.registration import API_SERVICES, establish
 from gpustack_delivery.worker.trust import establish_all
-from tests.house.charts import CHART, NAMESPACE, RELEASE, VALUES
+from tests.clients import helm
+from tests.house.charts import CHART, HELMS, NAMESPACE, RELEASE, VALUES
 from tests.unit.fakes import eventually
 
-pytestmark = pytest.mark.needs("helm-library")
 _CONFIGURATIONS = [
     Resource("admissionregistration.k8s.io", "v1", plural, kind, namespaced=False)
     for plural, kind in (
@@ -45,22 +47,34 @@ def kube(cluster: Cluster) -> Iterator[KubeClient]:
     client.close()
 
 
-@pytest.fixture
-def helm(cluster: Cluster) -> Iterator[Callable[..., Any]]:
-    """Return a function that runs one of Helm's actions on the release."""
-    library: Any = importlib.import_module("helm_python")
-    with (
-        library.Config(kubeconfig_path=str(cluster.kubeconfig()), namespace=NAMESPACE) as config,
-        library.Chart.load(str(CHART)) as chart,
-    ):
+class Release:
+    """The release, as one major version of Helm makes it."""
 
-        def run(action: str, values: dict[str, Any] | None = None, **options: Any) -> None:
-            if action == "uninstall":
-                config.uninstall(RELEASE)
-                return
-            getattr(config, action)(chart, RELEASE, values or {}, namespace=NAMESPACE, **options)
+    def __init__(self, major: str, kubeconfig: Path, home: Path) -> None:
+        self._helm = helm(major)
+        self._common = ["--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE]
+        self._home = home
 
-        yield run
+    def run(self, action: str, *options: str, values: dict[str, Any] | None = None) -> str:
+        """Run one of Helm's actions; return what it says."""
+        chart = [] if action == "uninstall" else [str(CHART), "-f", "-"]
+        done = subprocess.run(  # noqa: S603 - helm and our own chart
+            [self._helm, action, RELEASE, *chart, *options, *self._common],
+            input=json.dumps(values or {}),
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"HOME": str(self._home)},
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(params=HELMS)
+def release(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> Release:
+    """Return the release in the hands of each Helm."""
+    return Release(request.param, cluster.kubeconfig(), tmp_path)
 
 
 def _bundles(kube: KubeClient) -> set[str]:
@@ -77,22 +91,22 @@ def _bundles(kube: KubeClient) -> set[str]:
     return {*hooks, *services}
 
 
-def test_upgrade_keeps_the_trust(kube: KubeClient, helm: Callable[..., Any]) -> None:
+def test_upgrade_keeps_the_trust(kube: KubeClient, release: Release) -> None:
     """Helm knows nothing of the CA bundles and takes none away; nothing that changes is immutable.
 
     A guard that loses its bundle refuses every write until the worker looks again.
     """
-    helm("install", create_namespace=True)
+    assert "enforce=privileged" in release.run("install", "--create-namespace")
     assert _bundles(kube) == {""}
     establish_all(kube, RELEASE, _CA)
     establish(kube, f"{RELEASE}-public-api", NAMESPACE, _CA)
     for name in ("everything set", "as it comes"):
-        helm("upgrade", VALUES[name])
+        release.run("upgrade", values=VALUES[name])
         assert _bundles(kube) == {base64.b64encode(_CA.encode()).decode()}, name
 
 
 def test_nothing_stands_in_the_way_of_what_comes_after(
-    cluster: Cluster, kube: KubeClient, helm: Callable[..., Any]
+    cluster: Cluster, kube: KubeClient, release: Release
 ) -> None:
     """After an uninstall no webhook and no APIService is left, and the last word is a person's.
 
@@ -106,8 +120,8 @@ def test_nothing_stands_in_the_way_of_what_comes_after(
     }
     named = {"apiVersion": MODEL_ARTIFACTS.api_version, "kind": MODEL_ARTIFACTS.kind}
     kube.create(MODEL_ARTIFACTS, named | body, "team-a")
-    helm("install", create_namespace=True)
-    helm("uninstall")
+    release.run("install", "--create-namespace")
+    release.run("uninstall")
     for resource in _CONFIGURATIONS:
         with pytest.raises(NotFound):
             kube.get(resource, RELEASE)
