@@ -275,7 +275,7 @@ def downloads_for_each_newcomer(patch: Patch) -> None:
     deliver = delivery.deliver
 
     def delivered(attempt: Any, around: Any, changed: Any) -> None:
-        for _ in list(attempt.sources()):
+        for _ in attempt.sources():
             deliver(attempt, around, changed)
 
     patch.setattr(attempts, "deliver", delivered)
@@ -308,12 +308,12 @@ def writes_credentials_down(patch: Patch) -> None:
 
 @breaks("NS-DL-30")
 def lets_a_tree_rest(patch: Patch) -> None:
-    """Mount a tree a minute after its publication."""
+    """Mount a tree five minutes after its publication."""
     hold = trees.Trees.hold
 
     def held(self: Any, digest: str) -> Any:
         marker = self._markers.get(digest)
-        fresh = marker is not None and self._clock.now() - marker.published_at < 60
+        fresh = marker is not None and self._clock.now() - marker.published_at < 300
         return hold(self, "" if fresh else digest)
 
     patch.setattr(trees.Trees, "hold", held)
