@@ -29,7 +29,7 @@ from spec_tests.needs import PROBES, missing
 from spec_tests.registry import CatalogueError, Registry, load
 from spec_tests.report.verdicts import Outcome, Run, TestResult, Verdict, judge
 from spec_tests.report.writer import About, write
-from spec_tests.targets import KINDS, Unsupported
+from spec_tests.targets import KINDS, Unsupported, preflight
 from spec_tests.targets.manifest import Manifest, ManifestError
 from spec_tests.targets.manifest import load as load_manifest
 from spec_tests.targets.rights import Rights
@@ -110,6 +110,10 @@ def _manifest(config: pytest.Config) -> Manifest:
         manifest = load_manifest(file)
     except ManifestError as error:
         raise pytest.UsageError(str(error)) from error
+    try:
+        preflight.check(manifest)
+    except ManifestError as error:
+        raise pytest.UsageError(f"{file}: {error}") from error
     if config.getoption("--expected-failures") is None:
         config.option.expected_failures = manifest.expected_failures
     return manifest

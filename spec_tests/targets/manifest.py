@@ -164,6 +164,8 @@ def _manifest(folder: Path, table: Mapping[str, Any]) -> Manifest:
         isinstance(v, str) for v in environment.values()
     ):
         raise ManifestError("environment must be a table of texts")
+    if wrong := [n for n, v in environment.items() if not n or "=" in n or "\0" in n + v]:
+        raise ManifestError(f"environment: {wrong[0]!r} cannot be a variable of a program")
     chart_values = table.get("chart-values", {})
     if not isinstance(chart_values, dict):
         raise ManifestError("chart-values must be a table")
@@ -206,8 +208,8 @@ def _text(table: Mapping[str, Any], key: str, *, required: bool = True) -> str:
 def _words(table: Mapping[str, Any], key: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
     found = table.get(key, [])
     fit = isinstance(found, list) and all(isinstance(word, str) and word for word in found)
-    if not fit or not (found or may_be_empty):
-        raise ManifestError(f"{key} must be a list of texts that are not empty")
+    if not fit or not (found or may_be_empty) or any("\0" in word for word in found):
+        raise ManifestError(f"{key} must be a list of texts that are not empty and hold no NUL")
     return tuple(found)
 
 

@@ -32,6 +32,11 @@ class ProgramError(Ended):
     """A program did not do what every program must; the message ends with its last words."""
 
 
+def search_path() -> str:
+    """Return where programs are looked for: beside this interpreter first."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
 class Program:
     """One running child process."""
 
@@ -45,7 +50,6 @@ class Program:
         """
         self.name = name
         self.log = log
-        search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         with log.open("ab") as output:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - the manifest's own command
@@ -53,7 +57,7 @@ class Program:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={"PATH": search, "PYTHONUNBUFFERED": "1", **environment},
+                    env={"PATH": search_path(), "PYTHONUNBUFFERED": "1", **environment},
                     start_new_session=True,
                 )
             except OSError as error:
