@@ -243,7 +243,8 @@ class ServingCertificate:
                 return
             _load(self.context, identity.pair)
         except (DeliveryError, ssl.SSLError, OSError, ValueError) as error:
-            _log.warning("the certificate stays as it is: %s", error)
+            detail = error.detail if isinstance(error, DeliveryError) else ""
+            _log.warning("the certificate stays as it is: %s %s", error, detail)
             return
         self._identity = identity
         _log.info("the replaced certificate is in service")

@@ -89,6 +89,21 @@ def test_broken_secret_says_what_to_do(data: dict[str, str] | None) -> None:
         shared(kube).read()
 
 
+def test_a_right_that_was_taken_away_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The certificate stays in service, and the log says what the worker may not."""
+    source = shared(ClusterKube())
+    serving = ServingCertificate(source)
+
+    def refused() -> Identity:
+        raise Forbidden("answered 403 Forbidden", detail='cannot get resource "secrets"')
+
+    monkeypatch.setattr(source, "read", refused)
+    serving.refresh()
+    assert 'cannot get resource "secrets"' in caplog.text
+
+
 def test_a_certificate_that_lacks_a_served_name_is_made_anew() -> None:
     """The new one is for the old names too, and the authority before it stays trusted."""
     kube = ClusterKube()
