@@ -82,6 +82,8 @@ class ServiceAccount:
                 "or name a kubeconfig",
                 detail=str(error),
             ) from None
+        # What the environment names is the way to the hubs; the cluster is reached directly.
+        self.settings.proxy = None
         self.pool = _pool(self.settings)
 
     def reload(self) -> bool:
