@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import pytest
 
+from emulator.errors import ApiError
 from spec_tests.needs import PROBES, missing
 from spec_tests.registry import CatalogueError, Registry, load
 from spec_tests.report.verdicts import Outcome, Run, TestResult, Verdict, judge
@@ -45,6 +46,9 @@ WORKER_ABOUT: Final = "about"
 """Under which name a worker of pytest-xdist tells the reporting process who is under test."""
 WORKER_RIGHTS: Final = "rights"
 """Under which name it tells the rights it saw."""
+
+_OF_A_WEBHOOK: Final = ("admission webhook ", "Internal error occurred: failed calling webhook ")
+"""How the API server begins to say that a webhook refused a write, or could not judge it."""
 
 _SUITE: Final = Path(__file__).resolve().parent
 
@@ -176,10 +180,16 @@ def pytest_runtest_makereport(
     if call.when != "teardown":
         witness = getattr(item, "funcargs", {}).get("worlds")
         report.sections.extend(witness.evidence() if witness is not None else ())
-    said = issubclass(call.excinfo.type, (AssertionError, pytest.fail.Exception))
-    kind = Outcome.FAILED if said else Outcome.SUITE_ERROR
+    kind = Outcome.FAILED if _was_seen(call.excinfo.value) else Outcome.SUITE_ERROR
     report.user_properties = [*report.user_properties, ("kind", kind.value)]
     return report
+
+
+def _was_seen(error: BaseException) -> bool:
+    """Say whether an error is the implementation's: it broke a sentence, or stopped a write."""
+    if isinstance(error, ApiError):
+        return error.message.startswith(_OF_A_WEBHOOK)
+    return isinstance(error, (AssertionError, pytest.fail.Exception))
 
 
 def _unsupported(report: pytest.TestReport, reason: str) -> pytest.TestReport:

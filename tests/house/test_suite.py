@@ -96,6 +96,24 @@ def test_a_broken_suite_is_not_a_failed_rule(suite: pytest.Pytester) -> None:
     assert report(suite)["XX-ONE-01"] == "suite-error"
 
 
+@pytest.mark.parametrize(
+    ("message", "verdict"),
+    [
+        ('admission webhook "guard.example" denied the request: no', "failed"),
+        ('Internal error occurred: failed calling webhook "guard.example": EOF', "failed"),
+        ('pods "missing" not found', "suite-error"),
+    ],
+)
+def test_a_write_that_a_webhook_stops_is_a_failed_rule(
+    suite: pytest.Pytester, message: str, verdict: str
+) -> None:
+    """The implementation's own webhooks speak for it; other errors of the API are the suite's."""
+    error = f"from emulator.errors import ApiError\nraise ApiError({{'message': {message!r}}})"
+    suite.makepyfile(ALL + "def test_all():\n    " + error.replace("\n", "\n    "))
+    assert run(suite).ret == pytest.ExitCode.TESTS_FAILED
+    assert report(suite)["XX-ONE-01"] == verdict
+
+
 def test_the_worst_test_decides(suite: pytest.Pytester) -> None:
     """A rule with a passing and a failing test is failed."""
     suite.makepyfile(
