@@ -9,6 +9,8 @@ from typing import Any, Final
 import pytest
 
 from emulator.hubs.wrong_answers import Rewrite
+from spec_tests.deciding import healthy
+from spec_tests.model_scope import ModelScope
 from spec_tests.oracle import File, Tree, pseudo_random
 from spec_tests.scenario import World
 from spec_tests.worlds import TINY
@@ -193,6 +195,19 @@ def test_the_same_files_have_the_same_digest_anywhere(world: World) -> None:
     }
     assert digests == {TINY.digest}
     assert world.resolved(again)["revision"] == commit != world.resolved(moved)["revision"]
+
+
+@pytest.mark.rule("AR-DIG-03")
+@pytest.mark.feature("modelscope")
+def test_the_same_files_have_the_same_digest_on_either_hub(world: World) -> None:
+    """Where both hubs know every file by its SHA-256, both listings make one digest."""
+    tree = Tree(tuple(file for file in TINY.files if file.lfs))
+    scope = ModelScope(world)
+    there = scope.unresolved("there", scope.repository("acme/weights", tree))
+    here = world.artifact("here", repository=world.repository("acme/weights", tree))
+    healthy(world, there)
+    assert world.resolved(there)["manifestDigest"] == tree.digest
+    assert world.resolved(here)["manifestDigest"] == tree.digest
 
 
 @pytest.mark.rule("AR-DIG-03")

@@ -159,6 +159,7 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     "an empty repository": (of_hub(repository=""), "repository"),
     "a space": (of_hub(repository="acme/ti ny"), "repository"),
     "three parts": (of_hub(repository="a/b/c"), "repository"),
+    "a newline at the end": (of_hub(repository="acme/tiny\n"), "repository"),
     "two dots": (of_hub(repository="acme/../tiny"), "repository"),
     "two dashes": (of_hub(repository="acme/ti--ny"), "repository"),
     "a dash in front": (of_hub(repository="acme/-tiny"), "repository"),

@@ -118,6 +118,20 @@ def test_kubelets_thresholds_are_read_every_half_hour(world: World) -> None:
     assert spec(world)["kubelet"]["nodefsAvailable"] == "20%"
 
 
+@pytest.mark.rule("NS-OWN-06")
+def test_kubelets_thresholds_are_read_when_the_object_is_written(world: World) -> None:
+    """What a kubelet is set to now stands beside a new configuration, long before half an hour."""
+    assert spec(world)["kubelet"]["imageGCHighThresholdPercent"] == 85
+    machine(world).configuration["imageGCHighThresholdPercent"] = 70
+    set_setting(world, "model-store-download-concurrency", "4")
+    world.until(
+        lambda: spec(world)["kubelet"]["imageGCHighThresholdPercent"] == 70,
+        "a fresh reading",
+        within_seconds=60,
+    )
+    assert spec(world)["download"]["concurrency"] == 4
+
+
 @pytest.mark.rule("NS-OWN-07")
 def test_a_failed_reading_keeps_the_last(world: World) -> None:
     """A kubelet that does not answer for an hour changes nothing."""

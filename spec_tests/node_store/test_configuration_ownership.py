@@ -26,10 +26,10 @@ def world(worlds: Worlds) -> World:
 
 
 def set_driver(world: World, node: str, *, listed: bool) -> None:
-    """Let a node's CSINode list the driver, or no longer."""
+    """Let a node's CSINode list the driver, or no longer; another vendor's is always there."""
     found = world.api.get("storage.k8s.io/v1", "CSINode", node)
-    driver = {"name": oracle.DRIVER, "nodeID": node}
-    found["spec"] = {"drivers": [driver] if listed else []}
+    drivers = ["other.csi.example", oracle.DRIVER] if listed else ["other.csi.example"]
+    found["spec"] = {"drivers": [{"name": name, "nodeID": node} for name in drivers]}
     world.api.update(found)
 
 
@@ -74,6 +74,8 @@ def write_status(
 @pytest.mark.rule("NS-OWN-01", "NS-RES-01")
 def test_the_object_comes_with_the_driver(world: World) -> None:
     """No object before CSINode lists the driver, and one of the Node's name soon after."""
+    set_driver(world, "node-a", listed=False)
+    set_driver(world, "node-b", listed=False)
     world.advance(60)
     assert world.nodes["node-a"].store() == {}
     stored(world)
@@ -92,12 +94,22 @@ def test_the_object_is_owned_by_its_node(world: World) -> None:
 
 @pytest.mark.rule("NS-RES-03")
 def test_the_spec_is_the_effective_configuration(world: World) -> None:
-    """Watermarks, download limits and the hub's endpoint stand in spec, as the Settings have it."""
+    """Watermarks, limits and the hub's endpoint are the Settings', the thresholds are kubelet's."""
     spec = stored(world)["spec"]
+    thresholds = world.until(
+        lambda: world.nodes["node-a"].store()["spec"].get("kubelet"),
+        "kubelet's thresholds",
+        within_seconds=60,
+    )
     assert spec["watermarks"] == {"highPercent": 80, "lowPercent": 70}
     assert spec["download"]["concurrency"] == 8
     assert spec["download"].get("bytesPerSecond", 0) == 0
-    assert spec["hub"]["huggingFaceEndpoint"].startswith("http")
+    assert spec["hub"]["huggingFaceEndpoint"] == world.hub.url
+    assert thresholds == {
+        "nodefsAvailable": "10%",
+        "imagefsAvailable": "15%",
+        "imageGCHighThresholdPercent": 85,
+    }
 
 
 @pytest.mark.rule("NS-OWN-02")
@@ -137,7 +149,7 @@ def test_the_object_stays_when_the_driver_leaves(world: World) -> None:
     uid = stored(world)["metadata"]["uid"]
     set_driver(world, "node-a", listed=False)
     world.advance(600)
-    assert world.nodes["node-a"].store()["metadata"]["uid"] == uid
+    assert world.nodes["node-a"].store().get("metadata", {}).get("uid") == uid
 
 
 @pytest.mark.rule("NS-OWN-12")
@@ -152,6 +164,8 @@ def test_the_status_has_a_guard_that_fails_closed(world: World) -> None:
         if "nodemodelstores/status" in rule["resources"] and "UPDATE" in rule["operations"]
     ]
     assert [guard["failurePolicy"] for guard in guards] == ["Fail"]
+    assert not any(guards[0].get("objectSelector") or {}), "some updates are not judged"
+    assert not guards[0].get("matchConditions"), "some updates are not judged"
 
 
 @pytest.mark.rule("NS-OWN-13")

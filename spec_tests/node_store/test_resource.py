@@ -44,12 +44,17 @@ def test_the_resource_is_cluster_scoped_and_named(world: World) -> None:
 
 @pytest.mark.rule("NS-RES-12")
 def test_kubectl_would_print_ready_used_and_age(world: World) -> None:
-    """The printer columns are Ready, Used by usedPercent, and Age."""
-    name = f"nodemodelstores.{oracle.GROUP}"
-    spec = world.api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name)["spec"]
-    columns = spec["versions"][0]["additionalPrinterColumns"]
-    assert [column["name"] for column in columns] == ["Ready", "Used", "Age"]
-    assert columns[1]["jsonPath"] == ".status.capacity.usedPercent"
+    """The table has the node's Ready condition, its usedPercent and its age, and no more."""
+    world.until(
+        lambda: world.node.condition("Ready").get("status") == "True", "Ready", within_seconds=30
+    )
+    world.node.disk.fill(42)
+    world.advance(301)
+    table = world.as_user("", {}).table(f"/apis/{oracle.API}/nodemodelstores")
+    names = [column["name"] for column in table["columnDefinitions"]]
+    assert names == ["Name", "Ready", "Used", "Age"]
+    (row,) = table["rows"]
+    assert row["cells"][:-1] == [world.node.name, "True", 40]
 
 
 @pytest.mark.rule("NS-RES-04", "NS-RES-18", "NS-RES-21")
@@ -93,7 +98,7 @@ def test_used_percent_is_rounded_down_to_five(world: World, filled: float, said:
 def test_last_use_is_told_to_the_hour(world: World) -> None:
     """lastUsedTime is the hour of the last use and no finer."""
     artifact = world.artifact()
-    world.advance(1234)
+    world.advance(2345)
     world.node.unpublish(world.node.mount(artifact))
     entry = ready(world, artifact.digest)
     world.until(lambda: world.node.entry(artifact.digest).get("lastUsedTime"), "a last use")

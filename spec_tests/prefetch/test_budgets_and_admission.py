@@ -137,6 +137,16 @@ def test_what_the_projection_could_not_see_shows_as_over_quota(warming: Warming)
     assert warming.status("grant", "ModelStoreBinding")["phase"] == "OverQuota"
 
 
+@pytest.mark.rule("MP-BUD-04")
+def test_a_grant_that_is_used_up_is_not_passed(warming: Warming) -> None:
+    """The last granted byte is within the grant."""
+    warming.binding(quota=20_000)
+    warming.prefetch(ten(warming))
+    until_used(warming, 20_000)
+    assert warming.wait("OverQuota", "WithinBudget", "grant", "ModelStoreBinding")
+    assert warming.status("grant", "ModelStoreBinding")["phase"] == "Ready"
+
+
 @pytest.mark.rule("MP-BUD-05")
 def test_a_missing_artifact_is_refused(granted: Warming) -> None:
     """Naming what does not exist is refused, on creation and on update."""
@@ -150,10 +160,13 @@ def test_a_missing_artifact_is_refused(granted: Warming) -> None:
 
 @pytest.mark.rule("MP-BUD-06")
 def test_a_missing_grant_is_refused(granted: Warming) -> None:
-    """A binding that does not exist grants nothing."""
+    """A binding that does not exist grants nothing, on creation and on update."""
     artifact = ten(granted)
-    message = granted.refused(granted.prefetch, artifact, bindingRef={"name": "none"})
-    assert "none" in message
+    absent = {"name": "absent"}
+    assert "absent" in granted.refused(granted.prefetch, artifact, bindingRef=absent)
+    granted.prefetch(artifact)
+    message = granted.refused(granted.change, "ModelPrefetch", "warm", bindingRef=absent)
+    assert "absent" in message
 
 
 @pytest.mark.rule("MP-BUD-07")
@@ -171,13 +184,17 @@ def test_targets_outside_the_grant_are_refused(granted: Warming) -> None:
 
 @pytest.mark.rule("MP-BUD-08")
 def test_pinning_needs_the_grants_permission(granted: Warming) -> None:
-    """It is refused until the binding allows it."""
+    """It is refused, on creation and on update, until the binding allows it."""
     artifact = ten(granted)
     pinned = {"pinned": True}
     message = granted.refused(granted.prefetch, artifact, retention=pinned)
     assert "pinning is an admin-granted capability" in message
+    granted.prefetch(artifact)
+    message = granted.refused(granted.change, "ModelPrefetch", "warm", retention=pinned)
+    assert "pinning is an admin-granted capability" in message
     granted.change("ModelStoreBinding", "grant", allowPinned=True)
-    granted.prefetch(artifact, retention=pinned)
+    granted.change("ModelPrefetch", "warm", retention=pinned)
+    granted.prefetch(artifact, "other", retention=pinned)
 
 
 @pytest.mark.rule("MP-BUD-09")
@@ -198,9 +215,11 @@ def test_a_projection_past_the_budget_is_refused(granted: Warming) -> None:
 
 @pytest.mark.rule("MP-BUD-10")
 def test_an_unresolved_artifact_weighs_nothing_in_the_projection(granted: Warming) -> None:
-    """It is admitted however large it turns out, and takes no room from others."""
+    """It is admitted however large it turns out, and the others fill the budget as without it."""
     huge = Tree((File("model.bin", pseudo_random(100_000, seed=6), lfs=True),))
     repository = granted.world.repository("acme/huge", huge)
     granted.world.hub.remove_repository("acme/huge")
     granted.prefetch(granted.world.unresolved("huge", repository), "huge")
     granted.prefetch(ten(granted))
+    message = granted.refused(granted.prefetch, ten(granted, "second", seed=4), "other")
+    assert "the namespace's warm footprint would reach" in message

@@ -157,10 +157,10 @@ def test_a_grant_of_a_store_that_does_not_exist_is_refused(warming: Warming) -> 
 @pytest.mark.rule("MP-RES-05")
 def test_the_stores_of_a_grant_stay(warming: Warming) -> None:
     """Another list is refused, also one that only grows or changes its order."""
-    warming.store()
-    warming.store("second")
-    warming.binding()
-    for names in (("second",), ("pool", "second")):
+    for name in ("pool", "second", "third"):
+        warming.store(name)
+    warming.binding(stores=("pool", "second"))
+    for names in (("pool",), ("pool", "third"), ("pool", "second", "third"), ("second", "pool")):
         refs = [{"name": name} for name in names]
         message = warming.refused(warming.change, "ModelStoreBinding", "grant", storeRefs=refs)
         assert "is immutable" in message

@@ -8,26 +8,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from spec_tests.registry import load
-from tests.house.tree import ROOT
 from tests.mutants import MUTANTS
 from tests.mutants.seams import Mutant
 
 BROKEN: Final = {rule for mutant in MUTANTS.values() for rule in mutant.rules}
 UNBREAKABLE: Final[Mapping[str, str]] = {}
 """Rules that no patch of one seam breaks, and why; there should be next to none."""
-_LINES: Final = (ROOT / "tests/mutants/pending.txt").read_text("utf-8").splitlines()
-PENDING: Final = frozenset(line for line in _LINES if line and not line.startswith("#"))
-"""Rules that nobody has written a mutant for yet."""
 
 
 def test_every_rule_has_a_mutant() -> None:
-    """A rule has a mutant, or a reason to have none, or waits for one."""
+    """A rule has a mutant, or a reason to have none."""
     rules = load().rules.keys()
     assert BROKEN - rules == set(), "no such rule"
-    assert rules - BROKEN - UNBREAKABLE.keys() - PENDING == set(), "write a mutant that breaks it"
-    assert (UNBREAKABLE.keys() | PENDING) & BROKEN == set(), (
-        "it has one: take it from tests/mutants/pending.txt"
-    )
+    assert rules - BROKEN - UNBREAKABLE.keys() == set(), "write a mutant that breaks it"
+    assert UNBREAKABLE.keys() & BROKEN == set(), "it has one"
     assert all(UNBREAKABLE.values())
 
 

@@ -13,36 +13,46 @@ from collections.abc import Mapping
 from typing import Final
 
 from tests.mutants import (
+    admitting,
     artifacts,
     authorizing,
     collecting,
+    configuring,
     consuming,
     counting,
     downloading,
     failing,
+    granting,
+    listing,
     mounting,
+    ownership,
     peers,
     public_api,
+    rendered,
     reporting,
     warming,
-    worker,
 )
 from tests.mutants.seams import Mutant
 
 _MODULES: Final = (
+    admitting,
     artifacts,
     authorizing,
     collecting,
+    configuring,
     consuming,
     counting,
     downloading,
     failing,
+    granting,
+    listing,
     mounting,
+    ownership,
     peers,
     public_api,
+    rendered,
     reporting,
     warming,
-    worker,
 )
 
 MUTANTS: Final[Mapping[str, Mutant]] = {

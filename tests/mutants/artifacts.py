@@ -1,46 +1,18 @@
-"""Broken resolutions of artifacts: each breaks one seam, in the way its name says."""
+"""Broken lives of artifacts, from their resolution on: each breaks one seam, as its name says."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from gpustack_delivery.adapters import modelscope
 from gpustack_delivery.decisions import census, resolution
+from gpustack_delivery.decisions.resolution import Action, Passed, Step
 from gpustack_delivery.errors import Verdict
-from gpustack_delivery.worker import webhooks
+from gpustack_delivery.vocabulary.artifact import DEGRADED, RESOLVED, Status
+from gpustack_delivery.vocabulary.conditions import find
+from gpustack_delivery.worker import errands
 from gpustack_delivery.worker.artifacts import Artifacts
 from tests.mutants.seams import Patch, breaks
-
-
-class _Agreeing(str):
-    """A commit that is no other than any other."""
-
-    __slots__ = ()
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    def __ne__(self, other: object) -> bool:
-        return False
-
-
-@breaks("AR-MS-01")
-def believes_the_hub_alone(patch: Patch) -> None:
-    """Let git agree with whatever the hub names."""
-    patch.setattr(modelscope, "advertised_commit", lambda *_: _Agreeing())
-
-
-@breaks("AR-MS-02")
-def takes_a_cut_listing_for_whole(patch: Patch) -> None:
-    """Never list a directory by itself."""
-    patch.setattr(modelscope, "PAGE_ENTRIES", 1 << 30)
-
-
-@breaks("AR-MS-03")
-def knows_no_codes(patch: Patch) -> None:
-    """Go by the HTTP status alone."""
-    patch.setattr(modelscope, "_code", lambda answer: 200 if answer.status == 200 else 0)
 
 
 @breaks("AR-REV-01")
@@ -67,22 +39,94 @@ def revokes_in_an_outage(patch: Patch) -> None:
     patch.setattr(resolution, "_REVOKING", frozenset(Verdict))
 
 
+@breaks("AR-REV-04")
+def gives_a_missing_secret_a_minute(patch: Patch) -> None:
+    """Confirm that a Secret is gone as if a hub had refused."""
+    patch.setattr(resolution, "_REVOKING", resolution._REVOKING | {Verdict.SECRET_NOT_FOUND})
+    outside = resolution._refused_outside
+
+    def refused(spec: Any, status: Any, refusal: Any, now: float) -> Any:
+        if status.resolved is None:
+            return outside(spec, status, refusal, now)
+        return resolution._revalidation_refused(status, refusal, now)
+
+    patch.setattr(resolution, "_refused_outside", refused)
+
+
 @breaks("AR-ANC-01")
 def expects_nothing(patch: Patch) -> None:
     """Hold no listing against the digest it must have."""
     patch.setattr(resolution, "_compare", lambda spec, status, outcome: outcome)
 
 
+@breaks("AR-ANC-02")
+def counts_outages_across_a_refusal(patch: Patch) -> None:
+    """Begin the anchor's minute with the first outage, whatever the hub said since."""
+    held = resolution._held_seconds
+
+    def held_seconds(status: Any, types: Any, verdict: Any, now: float) -> float | None:
+        unresolved = find(status.conditions, RESOLVED)
+        if types != (DEGRADED, RESOLVED) or unresolved is None:
+            return held(status, types, verdict, now)
+        return now - (unresolved.transition_time or 0.0)
+
+    patch.setattr(resolution, "_held_seconds", held_seconds)
+
+
+@breaks("AR-ANC-02")
+def anchors_around_refusals(patch: Patch) -> None:
+    """Take a refusal that lasts for a hub that cannot be reached."""
+    refused = resolution._refused
+
+    def unreached(spec: Any, status: Any, refusal: Any, *times: float) -> Any:
+        if status.resolved is None and refusal.verdict is Verdict.ACCESS_DENIED:
+            return resolution._unavailable(spec, status, refusal, *times)
+        return refused(spec, status, refusal, *times)
+
+    patch.setattr(resolution, "_refused", unreached)
+
+
+@breaks("AR-ANC-03")
+def probes_what_is_anchored(patch: Patch) -> None:
+    """Check access to an anchored artifact, and not what it holds."""
+    ask = resolution._ask
+
+    def asked(spec: Any, status: Any) -> Step:
+        step = ask(spec, status)
+        return Step(Action.PROBE) if step.action is Action.RELIST else step
+
+    patch.setattr(resolution, "_ask", asked)
+
+
+@breaks("AR-ANC-03")
+def lists_the_branch_again(patch: Patch) -> None:
+    """List an anchored artifact where its branch is now."""
+    ask = errands._ask_hub
+
+    def asked(hub: Any, artifact: Any, source: Any, action: Any, token: Any) -> Any:
+        if action is Action.RELIST:
+            artifact = replace(artifact, status=Status())
+        return ask(hub, artifact, source, action, token)
+
+    patch.setattr(errands, "_ask_hub", asked)
+
+
+@breaks("AR-CLM-01")
+def takes_anybodys_claim(patch: Patch) -> None:
+    """Find a claim by its name, in whichever namespace."""
+
+    def found(self: Any, artifact: Any) -> Any:
+        names = {name for _, name in self._copies.claims.items()}
+        return Passed() if self.claim_of(artifact) in names else find(self, artifact)
+
+    find = errands.Errands._find_claim
+    patch.setattr(errands.Errands, "_find_claim", found)
+
+
 @breaks("AR-RES-07")
 def counts_every_percent(patch: Patch) -> None:
     """Show progress in steps of one."""
     patch.setattr(census, "STEP_PERCENT", 1)
-
-
-@breaks("AR-RES-02")
-def lets_specs_change(patch: Patch) -> None:
-    """Judge no update."""
-    patch.setattr(webhooks, "judge_artifact_update", lambda *_: ())
 
 
 @breaks("AR-RES-08")

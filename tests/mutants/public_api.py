@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from gpustack_delivery.worker.public_api import models, settings_store, targets
+from gpustack_delivery.decisions.progress import measure
+from gpustack_delivery.worker.public_api import models, progress, settings_store, targets
 from gpustack_delivery.worker.public_api.access import Action
 from gpustack_delivery.worker.public_api.progress import Deliveries
 from tests.mutants.seams import Patch, breaks
@@ -20,6 +22,50 @@ def takes_progress_for_the_artifact(patch: Patch) -> None:
         return Action(self.verb, resource.group, resource.plural, "", **place)
 
     patch.setattr(targets.Target, "action", property(action))
+
+
+@breaks("VW-PRG-01")
+def remembers_its_answers(patch: Patch) -> None:
+    """Compute an artifact's progress once."""
+    compute = Deliveries.progress
+
+    def remembered(self: Any, *key: str) -> Any:
+        answers = self.__dict__.setdefault("answers", {})
+        return answers[key] if key in answers else answers.setdefault(key, compute(self, *key))
+
+    patch.setattr(Deliveries, "progress", remembered)
+
+
+@breaks("VW-PRG-02")
+def counts_the_silent_as_live(patch: Patch) -> None:
+    """Take a plugin that does not answer for one that has received nothing."""
+    received = Deliveries._received
+    patch.setattr(Deliveries, "_received", lambda *given: received(*given) or 0)
+
+
+@breaks("VW-PRG-02")
+def waits_for_the_silent(patch: Patch) -> None:
+    """Give a plugin a minute to answer."""
+    patch.setattr(progress, "LIVE_SECONDS", 60.0)
+
+
+@breaks("VW-PRG-03")
+def says_where_it_failed(patch: Patch) -> None:
+    """Add the nodes to the reasons of failures."""
+
+    def measured(artifact: Any, entries: Any, live: Any) -> Any:
+        failures = {
+            f"{entry.reason} on {node}": 1 for node, entry in entries.items() if entry.reason
+        }
+        return replace(measure(artifact, entries, live), failures=failures)
+
+    patch.setattr(progress, "measure", measured)
+
+
+@breaks("VW-PRG-03")
+def answers_zeros_alone(patch: Patch) -> None:
+    """Say nothing of why there is nothing to count."""
+    patch.setattr(progress, "measure", lambda *given: replace(measure(*given), reason=""))
 
 
 @breaks("NS-OWN-09")

@@ -13,8 +13,54 @@ from gpustack_delivery.node.attempts import Attempts
 from gpustack_delivery.node.markers import Marker
 from gpustack_delivery.node.mounting import Mounting
 from gpustack_delivery.node.partials import Partials
+from gpustack_delivery.node.references import References
 from gpustack_delivery.vocabulary.node_store import ByteSource
 from tests.mutants.seams import Patch, breaks
+
+
+@breaks("NS-RES-04")
+def tells_a_generation_with_other_news(patch: Patch) -> None:
+    """Write no status for the generation's sake."""
+    worth_writing = reporting.worth_writing
+
+    def worth(stored: Any, new: Any, **facts: Any) -> bool:
+        unchanged = replace(new, observed_generation=stored.observed_generation)
+        return worth_writing(stored, unchanged, **facts)
+
+    patch.setattr(reporter, "worth_writing", worth)
+
+
+@breaks("NS-RES-07")
+def forgets_who_still_mounts(patch: Patch) -> None:
+    """Take a digest for unused when the first of its Pods lets go."""
+    drop = References.drop
+
+    def dropped(self: Any, target: str) -> Any:
+        gone = drop(self, target)
+        for reference in list(self._by_target.values()):
+            if gone is not None and reference.digest == gone.digest:
+                drop(self, reference.target)
+        return gone
+
+    patch.setattr(References, "drop", dropped)
+
+
+@breaks("NS-RES-08")
+def rounds_the_last_use(patch: Patch) -> None:
+    """Tell the hour that is nearest."""
+    cut = reporting._cut
+
+    def rounded(entry: Any) -> Any:
+        used = entry.last_used_time
+        return cut(entry if used is None else replace(entry, last_used_time=used + 1800))
+
+    patch.setattr(reporting, "_cut", rounded)
+
+
+@breaks("NS-RES-13")
+def says_which_file_failed(patch: Patch) -> None:
+    """Give a failure's public text what the log alone may have."""
+    patch.setattr(AttemptFault, "__str__", lambda fault: f"{fault.args[0]} {fault.detail}")
 
 
 @breaks("NS-RES-15")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from emulator.chart import render
 from gpustack_delivery import embedded
 
 Patch = pytest.MonkeyPatch
@@ -53,6 +55,18 @@ def change_world(patch: Patch, **changes: Callable[[Any], Any]) -> None:
         )
 
     patch.setattr(embedded, "_world", changed)
+
+
+def change_chart(patch: Patch, change: Callable[[Any], None]) -> None:
+    """Install what the chart renders with every object changed in place."""
+
+    def rendered(*args: Any, **named: Any) -> list[Any]:
+        found = copy.deepcopy(render(*args, **named))
+        for body in found:
+            change(body)
+        return found
+
+    patch.setattr(embedded, "render", rendered)
 
 
 def idle(*_: Any) -> None:

@@ -1,44 +1,19 @@
-"""Broken keepers of pools, grants and prefetches: each breaks one seam, as its name says."""
+"""Broken prefetches: each breaks one seam, in the way its name says."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpustack_delivery.decisions import availability, configuration, pods, prefetching
-from gpustack_delivery.decisions import granting as verdicts
-from gpustack_delivery.decisions.budget import Footprint, measure
+from gpustack_delivery.decisions import availability, pods, prefetching
+from gpustack_delivery.decisions.availability import Standing, Survey
 from gpustack_delivery.decisions.pods import Rendering, WarmUp, warm_up
+from gpustack_delivery.node.mounting import Mounting
 from gpustack_delivery.vocabulary.conditions import FALSE, TRUE, Condition
 from gpustack_delivery.vocabulary.prefetch import DEGRADED, LAPSED
+from gpustack_delivery.vocabulary.selector import IN, Selector
 from gpustack_delivery.vocabulary.settings import WARMUP_IMAGE
-from gpustack_delivery.worker import bindings, granting, node_stores, pins, prefetches, targets
-from tests.mutants.seams import Patch, breaks
-
-
-@breaks("MP-RES-02")
-def knows_no_pool(patch: Patch) -> None:
-    """Configure every node by the Settings alone."""
-    patch.setattr(configuration, "winner", lambda *_: None)
-
-
-@breaks("MP-RES-03")
-def lets_the_last_name_win(patch: Patch) -> None:
-    """Prefer the store that comes last in the alphabet."""
-    patch.setattr(
-        configuration,
-        "winner",
-        lambda stores, labels: max(
-            (each for each in stores if each.spec.node_selector.matches(labels)),
-            key=lambda each: each.metadata.name,
-            default=None,
-        ),
-    )
-
-
-@breaks("MP-RES-06")
-def lets_grants_shrink(patch: Patch) -> None:
-    """Take every change of a grant."""
-    patch.setattr(granting, "judge_binding_update", lambda *_: ())
+from gpustack_delivery.worker import node_stores, pins, prefetches, targets
+from tests.mutants.seams import Patch, breaks, idle
 
 
 @breaks("MP-RES-09")
@@ -53,6 +28,23 @@ def confuses_flavors(patch: Patch) -> None:
     patch.setattr("gpustack_delivery.decisions.placement.covers", lambda *_: True)
 
 
+@breaks("MP-PLC-02")
+def reads_labels_alone(patch: Patch) -> None:
+    """Select by what labels are, and by no expression about them."""
+
+    def matches(self: Selector, labels: Any) -> bool:
+        plain = [item for item in self.requirements if item.operator == IN]
+        return all(item.matches(labels) for item in plain)
+
+    patch.setattr(Selector, "matches", matches)
+
+
+@breaks("MP-PLC-02")
+def expands_once(patch: Patch) -> None:
+    """Keep the nodes that a selector matched at first."""
+    patch.setattr(targets.Targets, "_node_changed", idle)
+
+
 @breaks("MP-PLC-03")
 def derives_from_anybody(patch: Patch) -> None:
     """Follow every deployment of the namespace, whatever it runs."""
@@ -61,18 +53,6 @@ def derives_from_anybody(patch: Patch) -> None:
         return tuple(sorted({kind for found in deployments for kind in found.instance_types}))
 
     patch.setattr(targets, "derive", derive)
-
-
-@breaks("MP-PLC-04")
-def admits_both_kinds(patch: Patch) -> None:
-    """Find nothing wrong with any placement."""
-    patch.setattr(verdicts, "fault_of", lambda _: "")
-
-
-@breaks("MP-PLC-05")
-def admits_by_another_expansion(patch: Patch) -> None:
-    """Let admission see more targets than delivery does."""
-    patch.setattr(granting, "expand", lambda _means, nodes: tuple(sorted(nodes)))
 
 
 @breaks("MP-POD-01")
@@ -106,6 +86,20 @@ def reads_the_top_folder_only(patch: Patch) -> None:
     patch.setattr(pods, "_SCRIPT", pods._SCRIPT.replace("find .", "find . -maxdepth 1"))
 
 
+@breaks("MP-POD-05")
+def keeps_a_tree_for_its_mounts(patch: Patch) -> None:
+    """Throw a tree away with its last mount, the warm-up Pod's too."""
+    unpublish = Mounting.unpublish
+
+    def emptied(self: Any, *given: Any) -> None:
+        unpublish(self, *given)
+        store = self._around.store
+        for marker in store.trees.markers():
+            store.trees.remove(marker.digest, in_use=store.references.names)
+
+    patch.setattr(Mounting, "unpublish", emptied)
+
+
 @breaks("MP-POD-06")
 def inherits_labels(patch: Patch) -> None:
     """Give a Pod what its prefetch bears."""
@@ -128,30 +122,16 @@ def has_one_image(patch: Patch) -> None:
     )
 
 
-@breaks("MP-BUD-01")
-def charges_one_holder(patch: Patch) -> None:
-    """Count a digest once, however many nodes hold it."""
-    patch.setattr(
-        bindings, "measure", lambda named, held: measure(named, lambda digest: held(digest)[:1])
-    )
+@breaks("MP-PIN-01")
+def pins_what_is_there_alone(patch: Patch) -> None:
+    """Leave a target unpinned until its copy is ready."""
+    chosen = prefetching.pinned_nodes
 
+    def pinned(facts: Any, standings: Any) -> frozenset[str]:
+        ready = {name: found for name, found in standings.items() if found is Standing.READY}
+        return chosen(facts, ready)
 
-@breaks("MP-BUD-03")
-def takes_the_unmeasured_for_nothing(patch: Patch) -> None:
-    """Say zero where there is no figure."""
-    patch.setattr(bindings, "measure", lambda *given: Footprint(measure(*given).used_bytes or 0))
-
-
-@breaks("MP-BUD-09")
-def admits_any_footprint(patch: Patch) -> None:
-    """Hold no projection against the budget."""
-    patch.setattr(granting, "judge_budget", lambda *_: ())
-
-
-@breaks("MP-BUD-07")
-def admits_any_node(patch: Patch) -> None:
-    """Let a target set leave its grant."""
-    patch.setattr(granting, "judge_targets", lambda *_: ())
+    patch.setattr(prefetching, "pinned_nodes", pinned)
 
 
 @breaks("MP-PIN-02")
@@ -183,6 +163,18 @@ def blames_every_shortfall_on_time(patch: Patch) -> None:
         return Condition(LAPSED, status, "RetentionTTLExpired", found.message)
 
     patch.setattr(availability, "_lapsed", blamed)
+
+
+@breaks("MP-STA-01")
+def counts_failures_as_downloading(patch: Patch) -> None:
+    """Take a node whose download failed for one that still tries."""
+    count = Survey.count
+
+    def counted(self: Survey, standing: Standing) -> int:
+        failed = count(self, Standing.FAILED) if standing is Standing.WAITING else 0
+        return count(self, standing) + failed
+
+    patch.setattr(Survey, "count", counted)
 
 
 @breaks("MP-STA-02")
