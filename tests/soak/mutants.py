@@ -48,11 +48,16 @@ def _idle(*_: Any, **__: Any) -> None:
 
 def _seals_after_the_rename(patch: Patch) -> None:
     """Publish first, and make the tree's files and directories durable afterwards."""
-    seal, move_in = trees.Trees._seal, trees.Trees._move_in
+    seal = trees.Trees._seal
 
     def moved_in(self: Any, workspace: Path, marker: Any) -> None:
-        move_in(self, workspace, marker)
-        seal(self, self._root.published / workspace.parent.name / "tree")
+        target = self._root.published / workspace.parent.name
+        if target.exists():
+            self._discard(target)
+        workspace.rename(target)
+        self._disk.sync_directory(target.parent)
+        seal(self, target / "tree")
+        self._markers[marker.digest] = marker
 
     patch.setattr(trees.Trees, "_seal", _idle)
     patch.setattr(trees.Trees, "_move_in", moved_in)

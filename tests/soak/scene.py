@@ -188,7 +188,7 @@ class Scene:
             self._survive()
             return done()
 
-        eventually(stepped, f"{what}\n{self._tail()}")
+        eventually(stepped, lambda: f"{what}\n{self._tail()}")
 
     def _survive(self) -> None:
         """If the plugin has died, look at what it left and start the next one."""
