@@ -108,14 +108,14 @@ class Kube(Protocol):
 
 
 class Watch(Protocol):
-    """An open watch; iteration ends when the server, or `close` from another thread, ends it."""
+    """An open watch; it ends by the server, by `close` from another thread, or in silence."""
 
     def __iter__(self) -> Iterator[Change]:
         """Yield changes.
 
         Raises:
             Gone: an ERROR event, or an answer, said that the version is too old.
-            Unreachable: the connection broke, or stayed silent past the read timeout.
+            Unreachable: the connection broke.
         """
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class Stream:
-    """An open watch: one JSON object a line."""
+    """An open watch: one JSON object a line; silence past the read timeout ends it."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -35,6 +35,8 @@ class Stream:
         try:
             for line in _lines(self._response):
                 yield read_change(line)
+        except TransportTimeout:
+            return  # nothing happened: whether anybody is there, the next watch finds out
         except (*TRANSPORT_ERRORS, ValueError) as error:
             # A read on a socket that `close` has just shut down fails in many ways, all of them
             # meant.
