@@ -36,7 +36,7 @@ from gpustack_delivery.vocabulary.resources import Json, Resource
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE_SIZE: Final = 500
 REQUEST_SECONDS: Final = 30.0
-# A server sends a bookmark about once a minute, but until Kubernetes 1.33 only of a kind that has
+# A server sends a bookmark about once a minute, but one as old as 1.32 only of a kind that has
 # changed since it started. A connection that stays silent for longer is dead, or its kind at rest.
 WATCH_SILENCE_SECONDS: Final = 150.0
 # Once more at once, for a connection that the server had just given up. A wish to wait is the

@@ -260,6 +260,16 @@ def test_a_credential_is_never_written(world: World) -> None:
         assert "Signature=" not in text
 
 
+def _deliver_beside_a_wrong_token(world: World, mine: Artifact, theirs: Artifact) -> None:
+    """Have one artifact refused for its token while another waits for the same digest."""
+    refused = world.hub.faults.add(Delay(), at="any", path="*", times=1)
+    world.node.publish(world.node.call(mine.presenting("hf_wrong")))
+    world.until(lambda: refused.hits == 1, "the wrong token is being judged", within_seconds=5)
+    world.node.publish(world.node.call(theirs))
+    world.hub.faults.release()
+    world.node.mount(theirs, pod="late")
+
+
 @pytest.mark.rule("NS-DL-22")
 def test_a_credential_is_used_for_its_own_repository_only(world: World) -> None:
     """Two artifacts of one digest in two private repositories never lend each other a token."""
@@ -268,12 +278,7 @@ def test_a_credential_is_used_for_its_own_repository_only(world: World) -> None:
     mine = world.artifact("mine", repository=first, namespace="team-a")
     theirs = world.artifact("theirs", repository=second, namespace="team-b")
     assert mine.digest == theirs.digest
-    refused = world.hub.faults.add(Delay(), at="any", path="*", times=1)
-    world.node.publish(world.node.call(mine.presenting("hf_wrong")))
-    world.until(lambda: refused.hits == 1, "the wrong token is being judged", within_seconds=5)
-    world.node.publish(world.node.call(theirs))
-    world.hub.faults.release()
-    world.node.mount(theirs, pod="late")
+    _deliver_beside_a_wrong_token(world, mine, theirs)
     assert first.token != second.token
     for entry in world.hub_requests("*other/second*", host="hub"):
         assert entry.headers.get("Authorization") in {None, f"Bearer {second.token}"}
@@ -287,12 +292,7 @@ def test_an_artifact_without_a_credential_borrows_none(world: World) -> None:
     private, public = world.repository("acme/first", private=True), world.repository("other/open")
     mine = world.artifact("mine", repository=private, namespace="team-a")
     theirs = world.artifact("theirs", repository=public, namespace="team-b")
-    refused = world.hub.faults.add(Delay(), at="any", path="*", times=1)
-    world.node.publish(world.node.call(mine.presenting("hf_wrong")))
-    world.until(lambda: refused.hits == 1, "the wrong token is being judged", within_seconds=5)
-    world.node.publish(world.node.call(theirs))
-    world.hub.faults.release()
-    world.node.mount(theirs, pod="late")
+    _deliver_beside_a_wrong_token(world, mine, theirs)
     asked = world.hub_requests("*other/open*", host="hub")
     assert asked
     assert not [entry for entry in asked if entry.authorized]
