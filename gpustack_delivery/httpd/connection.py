@@ -182,7 +182,8 @@ class Connection:
             if self._draining:
                 return None
             self._idle = not reader.pending
-            self._waiting_since = time.monotonic()
+            if self._waiting_since is None:  # or it waits already, since its answer was ready
+                self._waiting_since = time.monotonic()
         try:
             return reader.head(self._patience)
         finally:

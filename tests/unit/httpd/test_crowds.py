@@ -59,9 +59,11 @@ def test_newcomers_are_served_whatever_others_wait_for(
 def test_the_longest_waited_for_goes_first(serve: Serve, stack: ExitStack) -> None:
     """A client that was answered a moment ago outlives those that have been silent for longer."""
     server = serve(answer, limits=Limits(connections=3))
-    active, silent, later = (connect(stack, server, GET) for _ in range(3))
-    for client in (active, silent, later):
-        assert client.recv(1000)
+    clients = []
+    for _ in range(3):  # one after another: each has been waited for longer than the next
+        clients.append(connect(stack, server, GET))
+        assert clients[-1].recv(1000)
+    active, silent, later = clients
     active.sendall(GET)
     assert active.recv(1000)
     assert connect(stack, server, GET).recv(1000)
