@@ -158,7 +158,10 @@ class Mounting:
             _make_target(target)
             self._around.mounts.bind_read_only(tree, target)
         except HostFault:
-            references.drop(str(target))
+            try:
+                references.drop(str(target))
+            finally:
+                self._changed()  # a report may have told of it meanwhile
             with suppress(OSError):
                 target.rmdir()
             raise

@@ -269,6 +269,25 @@ def test_a_target_in_the_way_of_a_directory_is_internal(stage: Stage) -> None:
     assert stage.target("u2").read_text() == "x"
 
 
+def test_a_reference_that_was_told_is_taken_back_when_the_mount_fails(stage: Stage) -> None:
+    """A report between the record and the bind tells of a mount that never comes to be."""
+    digest = stage.artifact()
+    stage.start()
+    stage.mounted(digest)
+    assert stage.unpublish() == ("OK", "")
+    eventually(lambda: stage.model(digest) and not stage.model(digest).get("referenced"))
+
+    def bind(source: Path, target: Path) -> None:
+        assert stage.plugin is not None
+        stage.plugin._reporter.changed()
+        eventually(lambda: stage.model(digest).get("referenced"), "the report")
+        raise HostFault("mount failed")
+
+    stage.mounts.bind_read_only = bind  # type: ignore[method-assign]
+    assert stage.publish(digest, "u2")[0] == "INTERNAL"
+    eventually(lambda: not stage.model(digest).get("referenced"), "a true report")
+
+
 def test_mounts_that_keep_coming_back_are_given_up(stage: Stage) -> None:
     """A table that never empties is an error, not an endless loop."""
     digest = stage.artifact()
