@@ -33,16 +33,17 @@ class Requirement:
         return self.operator in _OPERATORS and bool(self.values) == (self.operator in {IN, NOT_IN})
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Say whether labels satisfy this expression; only meaningful for a valid one."""
+        """Say whether labels satisfy this expression; one that is not valid, none do."""
         match self.operator:
-            case "Exists":
-                return self.key in labels
-            case "DoesNotExist":
-                return self.key not in labels
             case "In":
                 return labels.get(self.key) in self.values
-            case _:  # NotIn holds for an absent key too
-                return labels.get(self.key) not in self.values
+            case "NotIn":  # holds for an absent key too
+                return bool(self.values) and labels.get(self.key) not in self.values
+            case "Exists":
+                return not self.values and self.key in labels
+            case "DoesNotExist":
+                return not self.values and self.key not in labels
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +90,4 @@ class Selector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Say whether an object with these labels is selected."""
-        return self.is_valid and all(item.matches(labels) for item in self.requirements)
+        return all(item.matches(labels) for item in self.requirements)

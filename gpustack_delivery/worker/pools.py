@@ -29,6 +29,11 @@ class Pools:
         with self._lock:
             return frozenset(self._nodes.get(store, ()))
 
+    def size_of(self, store: str) -> int:
+        """Return how many nodes a store selects."""
+        with self._lock:
+            return len(self._nodes.get(store, ()))
+
     def stores_of(self, node: str) -> frozenset[str]:
         """Return the names of the stores that select a node."""
         with self._lock:

@@ -1,5 +1,8 @@
 """ModelStores: how each pool stands. The overrides themselves are merged by `worker.node_stores`.
 
+A pass looks at every node of its pool, and a pool may have thousands that change one by one: the
+larger it is, the longer are their changes gathered, so that work keeps in step with what changed.
+
 Rules: MP-RES-01, MP-RES-03.
 """
 
@@ -23,6 +26,8 @@ FIELD_MANAGER: Final = "gpustack-delivery-stores"
 CAPACITY_SECONDS: Final = 30.0
 # Changed overrides come to all of a pool's nodes within seconds.
 SPEC_SECONDS: Final = 1.0
+# What a pool of ten nodes or more waits for after a change of one of them, for each ten.
+TEN_NODES_SECONDS: Final = 1.0
 _THREADS: Final = 2
 
 
@@ -80,16 +85,21 @@ class Stores:
         for name in self._pools.stores_of(node):
             store = self._copies.stores.get(name)
             if store is not None and has_overrides(old, store) != has_overrides(new, store):
-                self._controller.enqueue(("", name), SPEC_SECONDS)
+                self._enqueue(name, SPEC_SECONDS)
 
     def _enqueue_of(self, node: str, delay_seconds: float = 0.0) -> None:
         for name in self._pools.stores_of(node):
-            self._controller.enqueue(("", name), delay_seconds)
+            self._enqueue(name, delay_seconds)
 
     def _enqueue_matching(self, node: NodeFacts) -> None:
-        for key, store in self._copies.stores.items().items():
+        for (_, name), store in self._copies.stores.items().items():
             if store.spec.node_selector.matches(node.labels):
-                self._controller.enqueue(key)
+                self._enqueue(name)
+
+    def _enqueue(self, name: str, delay_seconds: float = 0.0) -> None:
+        """Look at a pool later, at least after so long, for what moved at one of its nodes."""
+        gathering = min(self._pools.size_of(name) // 10 * TEN_NODES_SECONDS, CAPACITY_SECONDS)
+        self._controller.enqueue(("", name), max(delay_seconds, gathering))
 
     def _reconcile(self, key: Key) -> None:
         _, name = key

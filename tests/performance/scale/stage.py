@@ -140,15 +140,15 @@ class Stage:
             for number in range(self.nodes)
         )
 
-    def set_concurrency(self, value: int) -> None:
-        """Change one Setting."""
+    def setting(self, value: int) -> tuple[Callable[[], object], Callable[[], bool]]:
+        """Return what changes one Setting, and what says whether it has reached every node."""
         data = {"model-store-download-concurrency": base64.b64encode(b"%d" % value).decode()}
         secret = {"apiVersion": "v1", "kind": "Secret", "data": data}
-        self.cluster.apply({**secret, "metadata": {"name": SECRET_NAME, "namespace": NAMESPACE}})
-
-    def has_concurrency(self, value: int) -> bool:
-        """Say whether the Setting has reached every node."""
-        return self._all(lambda spec: spec["download"]["concurrency"] == value)
+        metadata = {"name": SECRET_NAME, "namespace": NAMESPACE}
+        return (
+            lambda: self.cluster.apply({**secret, "metadata": metadata}),
+            lambda: self._all(lambda spec: spec["download"]["concurrency"] == value),
+        )
 
     def _all(self, holds: Callable[[Json], bool]) -> bool:
         specs = list(dict(self.specs).values())

@@ -36,7 +36,9 @@ def test_operators(wire: dict[str, Any], *, matches: bool) -> None:
     [
         Requirement("zone", "Equals", ("a",)),
         Requirement("zone", "In"),
+        Requirement("none", "NotIn"),
         Requirement("zone", "Exists", ("a",)),
+        Requirement("none", "DoesNotExist", ("a",)),
     ],
 )
 def test_malformed_selectors_select_nothing(requirement: Requirement) -> None:

@@ -63,6 +63,22 @@ def test_capacities_are_added_up_twice_a_minute_at_most() -> None:
         assert status(kube, MODEL_STORES, "pool")["capacity"]["totalBytes"] == 300
 
 
+def test_the_changes_of_a_large_pools_nodes_are_gathered() -> None:
+    """Thirty nodes that come to follow one after the other cost three passes, not thirty."""
+    names = [f"node-{number}" for number in range(30)]
+    kube = cluster(*names)
+    with running(kube) as run:
+        before = run.passes("stores")
+        for name in names:
+            stored = kube.find(NODE_MODEL_STORES, name)
+            assert stored is not None
+            kube.put(NODE_MODEL_STORES, stored | {"spec": stored["spec"] | {"store": "another"}})
+            run.advance(0.3)
+        run.advance(3)
+        assert reason(kube, MODEL_STORES, "pool", "Ready") == "Applying"
+        assert run.passes("stores") - before <= 4
+
+
 def test_a_spec_that_is_none_of_its_business_causes_no_pass() -> None:
     """Pins and Settings that a store does not override come to a pool without a look at it."""
     kube = cluster("node-a")
