@@ -33,6 +33,7 @@ from gpustack_delivery.worker.fence import FencedKube
 from gpustack_delivery.worker.granting import Granting
 from gpustack_delivery.worker.hubs import OpenHub, open_hub
 from gpustack_delivery.worker.identity import learn_identity
+from gpustack_delivery.worker.inquiries import Inquiries
 from gpustack_delivery.worker.leader import Candidacy, Elector
 from gpustack_delivery.worker.metrics import Metrics
 from gpustack_delivery.worker.options import WorkerOptions
@@ -85,8 +86,9 @@ class Worker:
         self._webhooks: Webhooks | None = None
         self._public = public
         self._public_api: PublicApi | None = None
-        self._hasty = kube.within(LOOK_SECONDS)
-        self._granting = Granting(self._hasty, clock)
+        hasty = kube.within(LOOK_SECONDS)
+        self._inquiries = Inquiries(hasty, clock)
+        self._granting = Granting(hasty, clock)
         self._changed = threading.Condition()
         self._stopping = False
         self._keeper = threading.Thread(target=self._keep, name="certificate", daemon=True)
@@ -105,7 +107,7 @@ class Worker:
         principals = Principals(username, options.plugin_username, options.namespace)
         self._granting.start()
         self._webhooks = Webhooks(
-            self._hasty,
+            self._inquiries,
             principals,
             self._metrics,
             self._granting,
@@ -180,6 +182,7 @@ class Worker:
             open_hub=self._open_hub,
             webhook_configuration=options.webhook_configuration,
             ca_pem=lambda: self.ca_pem,
+            prefetch_moved=self._inquiries.stir,
             runs_consumers=options.runs_consumers,
         )
         fenced = FencedKube(self._kube, lambda: self.leading)

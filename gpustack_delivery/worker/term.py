@@ -54,6 +54,7 @@ class Duties:
         open_hub: how hubs are reached.
         webhook_configuration: the configurations to keep trusting, "" for none.
         ca_pem: returns the CA certificates to be trusted.
+        prefetch_moved: told whenever a ModelPrefetch was stored, changed or removed.
         runs_consumers: whether ModelDeployments and Instances are ours to run.
     """
 
@@ -62,6 +63,7 @@ class Duties:
     open_hub: OpenHub
     webhook_configuration: str
     ca_pem: Callable[[], str]
+    prefetch_moved: Callable[[], None]
     runs_consumers: bool = False
 
 
@@ -90,6 +92,7 @@ class Term:
             self._parts.append(
                 Trust(kube, clock, observer, duties.webhook_configuration, duties.ca_pem)
             )
+        self._copies.prefetches.subscribe(lambda _key, _old, _new: duties.prefetch_moved())
         self._started: list[Part] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="term", daemon=True)

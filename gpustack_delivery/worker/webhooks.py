@@ -8,6 +8,9 @@ Pods come to `/mutate` only where an administrator chose that the worker complet
 volume is completed from the artifact as the API server has it, and not from a copy, which may be
 older than the artifact. Without the choice a Pod that comes all the same passes as it is.
 
+What has to be looked up is asked within the time that the caller gave; when that is over, the
+review is refused as one that could not be judged, in words that the caller still gets to see.
+
 Rules: AR-RES-01..06, NS-OWN-12..18, MP-RES-05..07, MP-PLC-04, MP-BUD-05..09.
 """
 
@@ -16,15 +19,14 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
 
 from gpustack_delivery.decisions.admission import (
     BoundPod,
     Denial,
     PodFacts,
-    Requester,
     default_revision,
     judge_artifact,
     judge_artifact_status,
@@ -38,11 +40,12 @@ from gpustack_delivery.errors import ApiFault, NotFound
 from gpustack_delivery.httpd import Request, Response
 from gpustack_delivery.ports import Kube
 from gpustack_delivery.vocabulary.artifact import ModelArtifact
-from gpustack_delivery.vocabulary.resources import GROUP, MODEL_ARTIFACTS, PODS, Json
+from gpustack_delivery.vocabulary.resources import MODEL_ARTIFACTS, PODS, Json
 from gpustack_delivery.worker.granting import Granting
+from gpustack_delivery.worker.inquiries import Answer, Inquiries, Inquiry
+from gpustack_delivery.worker.reviews import REVIEW_VERSION, Review, answer_seconds
 
-_REVIEW_VERSION: Final = "admission.k8s.io/v1"
-# A look-up that meets silence is tried twice, and the answer still comes within the caller's 10 s.
+# A look-up that meets silence is tried twice, and may still be of use to a caller that waits 10 s.
 LOOK_SECONDS: Final = 4.0
 
 _log = logging.getLogger(__name__)
@@ -64,6 +67,10 @@ class Principals:
     namespace: str
 
 
+Rule: TypeAlias = Callable[[Review, Inquiry], tuple[Denial, ...]]
+"""Judges a review by what it says and by what an inquiry finds."""
+
+
 class _Denied(Exception):
     """A review whose object cannot be what it says."""
 
@@ -72,100 +79,38 @@ class _Denied(Exception):
         self.denials = denials
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
-    """One admission request, as far as a rule looks at it."""
-
-    uid: str
-    group: str
-    resource: str
-    subresource: str
-    operation: str
-    namespace: str
-    name: str
-    requester: Requester
-    new: Mapping[str, Any] = field(default_factory=dict)
-    old: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_wire(cls, wire: Any) -> Review:
-        """Read an AdmissionReview.
-
-        Raises:
-            ValueError: it is none, or not of the version we speak.
-        """
-        request = wire.get("request") if isinstance(wire, dict) else None
-        if not isinstance(request, dict) or wire.get("apiVersion") != _REVIEW_VERSION:
-            raise ValueError(f"the body must be an AdmissionReview of {_REVIEW_VERSION}")
-        resource, user = request.get("resource") or {}, request.get("userInfo") or {}
-        extra = {key: tuple(values) for key, values in (user.get("extra") or {}).items()}
-        group, plural = resource.get("group", ""), resource.get("resource", "")
-        known = group == GROUP or (group, plural) == (PODS.group, PODS.plural)
-        return cls(
-            uid=request.get("uid", ""),
-            group=group,
-            resource=plural if known else "",
-            subresource=request.get("subResource") or "",
-            operation=request.get("operation", ""),
-            namespace=request.get("namespace") or "",
-            name=request.get("name") or "",
-            requester=Requester(user.get("username", ""), extra),
-            new=request.get("object") or {},
-            old=request.get("oldObject") or {},
-        )
-
-    @property
-    def old_spec(self) -> Json:
-        """Return the spec before the request, empty on creation."""
-        return dict(self.old.get("spec") or {})
-
-    @property
-    def new_spec(self) -> Json:
-        """Return the spec as it would be."""
-        return dict(self.new.get("spec") or {})
-
-    @property
-    def target(self) -> str:
-        """Return resource and subresource as RBAC writes them."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-
-
 class Webhooks:
     """Judges reviews; safe on any number of threads."""
 
     def __init__(
         self,
-        kube: Kube,
+        inquiries: Inquiries,
         principals: Principals,
         observer: ReviewObserver,
         granting: Granting,
         *,
         completes_volumes: bool = False,
     ) -> None:
-        self._kube = kube
+        self._inquiries = inquiries
         self._completes_volumes = completes_volumes
         self._principals = principals
         self._observer = observer
-        self._rules: dict[tuple[str, str], Callable[[Review], tuple[Denial, ...]]] = {
+        self._rules: dict[tuple[str, str], Rule] = {
             ("modelartifacts", "CREATE"): self._judge_artifact,
-            ("modelartifacts", "UPDATE"): lambda review: judge_artifact_update(
+            ("modelartifacts", "UPDATE"): lambda review, _: judge_artifact_update(
                 review.old_spec, review.new_spec
             ),
-            ("modelartifacts/status", "UPDATE"): lambda review: judge_artifact_status(
+            ("modelartifacts/status", "UPDATE"): lambda review, _: judge_artifact_status(
                 review.requester, self._principals.worker
             ),
             ("nodemodelstores/status", "UPDATE"): self._judge_store_status,
-            ("modelstorebindings", "CREATE"): lambda review: granting.judge_new_binding(
-                review.new_spec
-            ),
-            ("modelstorebindings", "UPDATE"): lambda review: granting.judge_binding_update(
+            ("modelstorebindings", "CREATE"): granting.judge_new_binding,
+            ("modelstorebindings", "UPDATE"): lambda review, _: granting.judge_binding_update(
                 review.old_spec, review.new_spec
             ),
+            ("modelprefetches", "CREATE"): granting.judge_prefetch,
+            ("modelprefetches", "UPDATE"): granting.judge_prefetch,
         }
-        for operation in ("CREATE", "UPDATE"):
-            self._rules["modelprefetches", operation] = lambda review: granting.judge_prefetch(
-                review.namespace, review.name, review.old_spec, review.new_spec
-            )
 
     def handle(self, request: Request) -> Response:
         """Answer one request to a path below `/validate` or `/mutate`."""
@@ -176,18 +121,19 @@ class Webhooks:
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             message = str(error) if type(error) is ValueError else "the body is no AdmissionReview"
             return _plain(400, message)
+        inquiry = self._inquiries.open(answer_seconds(request.query))
         if request.path.startswith("/mutate"):
-            return _answer(review, self._mutate(review))
-        return _answer(review, self._validate(review))
+            return _answer(review, self._mutate(review, inquiry))
+        return _answer(review, self._validate(review, inquiry))
 
-    def _mutate(self, review: Review) -> Json:
+    def _mutate(self, review: Review, inquiry: Inquiry) -> Json:
         target = review.target or "other"
         patch: list[Json] = []
         try:
             if target == "modelartifacts":
                 patch = default_revision(review.new.get("spec"))
             elif target == "pods" and self._completes_volumes:
-                patch = self._complete_volumes(review)
+                patch = self._complete_volumes(review, inquiry)
         except _Denied as denied:
             self._observer.reviewed(target, "denied")
             return _denied(review, denied.denials)
@@ -199,7 +145,7 @@ class Webhooks:
         encoded = base64.b64encode(json.dumps(patch).encode()).decode()
         return {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
 
-    def _validate(self, review: Review) -> Json:
+    def _validate(self, review: Review, inquiry: Inquiry) -> Json:
         target = review.target or "other"
         rule = self._rules.get((target, review.operation))
         if rule is None:
@@ -210,7 +156,7 @@ class Webhooks:
             )
             return _refused(400, "BadRequest", message)
         try:
-            denials = rule(review)
+            denials = rule(review, inquiry)
         except ApiFault as fault:
             return self._unjudged(target, fault)
         self._observer.reviewed(target, "denied" if denials else "allowed")
@@ -221,54 +167,65 @@ class Webhooks:
         self._observer.reviewed(target, "failed")
         return _refused(500, "InternalError", f"the worker cannot judge this now: {fault}")
 
-    def _complete_volumes(self, review: Review) -> list[Json]:
+    def _complete_volumes(self, review: Review, inquiry: Inquiry) -> list[Json]:
         """Return the patch that completes a Pod's volumes.
 
         Raises:
             _Denied: one names an artifact that cannot be mounted; all such are said at once.
             ApiFault: the API server does not say.
         """
-        found = [self._complete(gap, review.namespace) for gap in gaps(review.new)]
+        completing = [_completing(gap, review.namespace, inquiry) for gap in gaps(review.new)]
+        found = [complete_one() for complete_one in completing]
         if denials := [one for one in found if isinstance(one, Denial)]:
             raise _Denied(*denials)
         return [step for steps in found if isinstance(steps, list) for step in steps]
 
-    def _complete(self, gap: Gap, namespace: str) -> list[Json] | Denial:
-        if fault := name_fault(gap):
-            return fault
+    def _judge_artifact(self, review: Review, inquiry: Inquiry) -> tuple[Denial, ...]:
+        spec = review.new.get("spec") or {}
+        of_image = bool((spec.get("source") or {}).get("image"))
+        return judge_artifact(spec, image_volumes=of_image and inquiry.ask(_mounts_images)())
+
+    def _judge_store_status(self, review: Review, inquiry: Inquiry) -> tuple[Denial, ...]:
+        verdict = judge_store_status(review.requester, review.name, self._principals.plugin)
+        if not isinstance(verdict, BoundPod):
+            return verdict
+        namespace = self._principals.namespace
+        pod = inquiry.ask(lambda kube: _find_pod(kube, verdict.name, namespace))()
+        return judge_bound_pod(verdict, pod, review.name)
+
+
+def _completing(gap: Gap, namespace: str, inquiry: Inquiry) -> Answer[list[Json] | Denial]:
+    """Begin to look for what completes a volume."""
+    if fault := name_fault(gap):
+        return lambda: fault
+
+    def look(kube: Kube) -> list[Json] | Denial:
         try:
-            body = self._kube.get(MODEL_ARTIFACTS, gap.artifact, namespace)
+            body = kube.get(MODEL_ARTIFACTS, gap.artifact, namespace)
         except NotFound:
             return complete(gap, None, namespace)
         return complete(gap, ModelArtifact.from_wire(body), namespace)
 
-    def _judge_artifact(self, review: Review) -> tuple[Denial, ...]:
-        spec = review.new.get("spec") or {}
-        of_image = bool((spec.get("source") or {}).get("image"))
-        return judge_artifact(spec, image_volumes=of_image and self._mounts_images())
+    return inquiry.ask(look)
 
-    def _mounts_images(self) -> bool:
-        """Ask the cluster for its version; one that does not answer counts as too old."""
-        try:
-            version = json.loads(self._kube.get_raw("/version", timeout_seconds=LOOK_SECONDS))
-        except (ApiFault, ValueError):
-            return False
-        return mounts_images(version)
 
-    def _judge_store_status(self, review: Review) -> tuple[Denial, ...]:
-        verdict = judge_store_status(review.requester, review.name, self._principals.plugin)
-        if not isinstance(verdict, BoundPod):
-            return verdict
-        return judge_bound_pod(verdict, self._find_pod(verdict.name), review.name)
+def _mounts_images(kube: Kube) -> bool:
+    """Ask the cluster for its version; one that does not answer counts as too old."""
+    try:
+        version = json.loads(kube.get_raw("/version", timeout_seconds=LOOK_SECONDS))
+    except (ApiFault, ValueError):
+        return False
+    return mounts_images(version)
 
-    def _find_pod(self, name: str) -> PodFacts | None:
-        """Look a Pod up, not in a copy: the plugin's Pod may be younger than any copy."""
-        try:
-            pod = self._kube.get(PODS, name, self._principals.namespace)
-        except NotFound:
-            return None
-        metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-        return PodFacts(metadata.get("uid", ""), spec.get("nodeName", ""))
+
+def _find_pod(kube: Kube, name: str, namespace: str) -> PodFacts | None:
+    """Look a Pod up, not in a copy: the plugin's Pod may be younger than any copy."""
+    try:
+        pod = kube.get(PODS, name, namespace)
+    except NotFound:
+        return None
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    return PodFacts(metadata.get("uid", ""), spec.get("nodeName", ""))
 
 
 def _denied(review: Review, denials: Sequence[Denial]) -> Json:
@@ -295,7 +252,7 @@ def _refused(code: int, reason: str, message: str) -> Json:
 
 def _answer(review: Review, verdict: Json) -> Response:
     body = {
-        "apiVersion": _REVIEW_VERSION,
+        "apiVersion": REVIEW_VERSION,
         "kind": "AdmissionReview",
         "response": {"uid": review.uid} | verdict,
     }

@@ -37,8 +37,10 @@ def defaults_what_is_new_alone(patch: Patch) -> None:
     """Give a revision to what is created, and not to what is applied again."""
     mutate = Webhooks._mutate
 
-    def mutated(self: Any, review: Any) -> Any:
-        return mutate(self, review) if review.operation == "CREATE" else {"allowed": True}
+    def mutated(self: Any, review: Any, inquiry: Any) -> Any:
+        if review.operation != "CREATE":
+            return {"allowed": True}
+        return mutate(self, review, inquiry)
 
     patch.setattr(Webhooks, "_mutate", mutated)
 
@@ -54,14 +56,14 @@ def looks_for_the_secret(patch: Patch) -> None:
     """Refuse an artifact whose Secret is not there yet."""
     judge = Webhooks._judge_artifact
 
-    def judged(self: Any, review: Any) -> Any:
+    def judged(self: Any, review: Any, inquiry: Any) -> Any:
         source = review.new["spec"]["source"].get("huggingFace", {})
         try:
             if named := source.get("secretRef", {}).get("name"):
-                self._kube.get(SECRETS, named, review.namespace)
+                inquiry.ask(lambda kube: kube.get(SECRETS, named, review.namespace))()
         except NotFound:
             return (Denial("spec.source.huggingFace.secretRef.name", "there is no such Secret"),)
-        return judge(self, review)
+        return judge(self, review, inquiry)
 
     patch.setattr(Webhooks, "_judge_artifact", judged)
 

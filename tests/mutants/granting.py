@@ -8,16 +8,27 @@ from gpustack_delivery.decisions import budget
 from gpustack_delivery.decisions import granting as verdicts
 from gpustack_delivery.decisions.budget import Footprint, measure
 from gpustack_delivery.decisions.granting import judge_binding_update, judge_budget
+from gpustack_delivery.ports import Kube
+from gpustack_delivery.vocabulary.grants import ModelStoreBinding
 from gpustack_delivery.vocabulary.resources import MODEL_ARTIFACTS, MODEL_STORE_BINDINGS, Resource
 from gpustack_delivery.worker import bindings, granting
 from gpustack_delivery.worker.granting import Granting
+from gpustack_delivery.worker.reviews import Review
 from tests.mutants.seams import Patch, breaks
 
 
 @breaks("MP-RES-04")
 def borrows_a_grant(patch: Patch) -> None:
     """Take the binding from whichever namespace has one of that name."""
-    _find_anywhere(patch, MODEL_STORE_BINDINGS)
+
+    def bound(name: str, _namespace: str) -> Any:
+        def look(kube: Kube) -> Any:
+            body = granting._all(MODEL_STORE_BINDINGS)(kube).get(name)
+            return ModelStoreBinding.from_wire(body).spec if body is not None else None
+
+        return look
+
+    patch.setattr(granting, "_binding", bound)
 
 
 @breaks("MP-RES-05")
@@ -59,7 +70,12 @@ def lets_pinning_be_left_out(patch: Patch) -> None:
 @breaks("MP-RES-08")
 def warms_what_others_have(patch: Patch) -> None:
     """Take the artifact from whichever namespace has one of that name."""
-    _find_anywhere(patch, MODEL_ARTIFACTS)
+    read_all = granting._all
+
+    def found(resource: Resource, namespace: str = "") -> Any:
+        return read_all(resource, "" if resource is MODEL_ARTIFACTS else namespace)
+
+    patch.setattr(granting, "_all", found)
 
 
 @breaks("MP-PLC-04")
@@ -157,25 +173,12 @@ def projects_nothing_beside_the_unresolved(patch: Patch) -> None:
     patch.setattr(granting, "judge_budget", judged)
 
 
-def _find_anywhere(patch: Patch, wanted: Resource) -> None:
-    """Let objects of a kind be found in other namespaces too."""
-    find = Granting._find
-
-    def found(self: Any, resource: Resource, name: str, namespace: str = "") -> Any:
-        here = find(self, resource, name, namespace)
-        if here is not None or resource is not wanted:
-            return here
-        return next((one for one in self._all(wanted) if one["metadata"]["name"] == name), None)
-
-    patch.setattr(Granting, "_find", found)
-
-
 def _forgive_updates(patch: Patch, field: str) -> None:
     """Let a prefetch be changed whatever a field of it then says."""
     judge = Granting.judge_prefetch
 
-    def judged(self: Any, namespace: str, name: str, old: Any, new: Any) -> Any:
-        denials = judge(self, namespace, name, old, new)
-        return [denial for denial in denials if not old or denial.field != field]
+    def judged(self: Any, review: Review, inquiry: Any) -> Any:
+        denials = judge(self, review, inquiry)
+        return [one for one in denials if not review.old_spec or one.field != field]
 
     patch.setattr(Granting, "judge_prefetch", judged)

@@ -12,6 +12,7 @@ from gpustack_delivery.errors import Unreachable
 from gpustack_delivery.httpd import Headers, Request
 from gpustack_delivery.vocabulary.resources import GROUP, PODS, Json
 from gpustack_delivery.worker.granting import Granting
+from gpustack_delivery.worker.inquiries import Inquiries
 from gpustack_delivery.worker.webhooks import Principals, Webhooks
 from tests.unit.worker.world import NAMESPACE, ClusterKube, SteppedClock
 
@@ -43,9 +44,11 @@ class Caller:
         self.kube = ClusterKube()
         self.log = Log()
         principals = Principals(WORKER, PLUGIN, NAMESPACE)
-        granting = Granting(self.kube, SteppedClock())  # not started: it asks the API each time
+        clock = SteppedClock()
+        granting = Granting(self.kube, clock)  # not started: it asks the API each time
+        inquiries = Inquiries(self.kube, clock)
         self.webhooks = Webhooks(
-            self.kube, principals, self.log, granting, completes_volumes=completes_volumes
+            inquiries, principals, self.log, granting, completes_volumes=completes_volumes
         )
 
     def send(self, path: str, body: bytes, method: str = "POST") -> tuple[int, bytes]:
