@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from gpustack_delivery.httpd import writing
 from gpustack_delivery.httpd.messages import Body, Handler, Limits, Refusal, Request, Response
 from gpustack_delivery.httpd.reading import Head, Reader
+from gpustack_delivery.httpd.room import Room
 
 _LINGER_SECONDS = 2.0
 _log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class Connection:
         sock: the accepted socket, now owned here.
         client: the peer's address and port.
         tls: performs the handshake, on this connection's own thread; None for plain HTTP.
+        room: what the bodies of all connections may hold.
     """
 
     def __init__(
@@ -55,11 +57,13 @@ class Connection:
         *,
         tls: ssl.SSLContext | None,
         limits: Limits,
+        room: Room,
     ) -> None:
         self._sock = sock
         self._client = client
         self._tls = tls
         self._limits = limits
+        self._room = room
         self._patience = limits.header_seconds
         self._certificate: Mapping[str, Any] | None = None
         self._lock = threading.Lock()  # `drain` and `cut` reach the socket from other threads
@@ -144,26 +148,14 @@ class Connection:
             head = self._next_head(reader)
             if head is None:
                 return False
-            if head.expects_continue and head.length != 0 and not reader.pending:
-                self._sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-            body = reader.body(head)
-            if not self._turn_to_answer():
-                return False
+            with self._room.hold(self, head.length):
+                response = self._answer(head, reader, handler)
         except Refusal as refusal:
-            self._send(_plain(refusal.status, str(refusal)), None, hangups)
+            self._send(_refused(refusal), None, hangups)
             self._linger()
             return False
-        request = Request(
-            head.method,
-            head.target,
-            head.path,
-            head.query,
-            head.headers,
-            body,
-            self._client,
-            self._certificate,
-        )
-        response = _ask(handler, request)
+        if response is None:
+            return False
         if callable(response.body):
             self._sock.settimeout(self._limits.write_seconds)
             try:
@@ -176,6 +168,29 @@ class Connection:
         if not keep_alive and reader.pending:
             self._linger()
         return keep_alive
+
+    def _answer(self, head: Head, reader: Reader, handler: Handler) -> Response | None:
+        """Read a request's body and ask the handler; None if it had to give way meanwhile.
+
+        Raises:
+            Refusal: the body is malformed, too large or too slow.
+        """
+        if head.expects_continue and head.length != 0 and not reader.pending:
+            self._sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = reader.body(head)
+        if not self._turn_to_answer():
+            return None
+        request = Request(
+            head.method,
+            head.target,
+            head.path,
+            head.query,
+            head.headers,
+            body,
+            self._client,
+            self._certificate,
+        )
+        return _ask(handler, request)
 
     def _next_head(self, reader: Reader) -> Head | None:
         with self._lock:
@@ -278,6 +293,13 @@ def _ask(handler: Handler, request: Request) -> Response:
 
 def _failed() -> Response:
     return _plain(500, "this request failed; the server's log says why")
+
+
+def _refused(refusal: Refusal) -> Response:
+    response = _plain(refusal.status, str(refusal))
+    if refusal.retry_seconds:
+        response.headers.append(("Retry-After", str(refusal.retry_seconds)))
+    return response
 
 
 def _plain(status: int, message: str) -> Response:

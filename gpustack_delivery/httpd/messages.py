@@ -128,15 +128,18 @@ class Limits:
     own accord: were it shorter, a review might be sent into the moment in which we close, and fail.
     `header_seconds` counts from a head's first byte and also bounds the silence of a fresh
     connection; `body_seconds` is for a whole body; `write_seconds` for a client that takes
-    nothing at all.
+    nothing at all. `body_bytes` bounds one body, `bodies_bytes` those of all clients together that
+    are larger than a head may be; `room_seconds` is how long one waits for others to end.
     """
 
     head_bytes: int = 64 * 1024
     header_count: int = 128
     body_bytes: int = 8 * 1024 * 1024
+    bodies_bytes: int = 32 * 1024 * 1024
     handshake_seconds: float = 10.0
     header_seconds: float = 10.0
     body_seconds: float = 60.0
+    room_seconds: float = 2.0
     idle_seconds: float = 120.0
     write_seconds: float = 60.0
     connections: int = 4096
@@ -144,8 +147,12 @@ class Limits:
 
 
 class Refusal(Exception):
-    """A request that is answered with a status and the end of the connection, not served."""
+    """A request that is answered with a status and the end of the connection, not served.
 
-    def __init__(self, status: int, message: str) -> None:
+    `retry_seconds` is when to try again, 0 if that would not help.
+    """
+
+    def __init__(self, status: int, message: str, *, retry_seconds: int = 0) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_seconds = retry_seconds

@@ -3,7 +3,8 @@
 The API server of the emulator, its hubs, the plugin's own endpoints and the webhooks all stand on
 it. One thread accepts and does nothing slow: the handshake and everything after it happen on the
 connection's own thread, so a client that connects and stays silent delays nobody. When every
-connection is taken, the one that has waited for its client the longest is closed for the next.
+connection is taken, the one that has waited for its client the longest is closed for the next; and
+large bodies share so much memory and no more (`room`).
 
     with Server(handler, name="hub") as server:
         requests.get(server.url)
@@ -23,6 +24,7 @@ from typing import Self
 from gpustack_delivery.httpd.accepting import Lobby
 from gpustack_delivery.httpd.connection import Connection
 from gpustack_delivery.httpd.messages import Handler, Limits
+from gpustack_delivery.httpd.room import Room
 
 _CUT_SECONDS = 2.0
 _log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class Server:
         self._port = port
         self._tls = tls
         self._limits = limits
+        self._room = Room(limits)
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
         self._leaving: set[Connection] = set()
@@ -140,7 +143,7 @@ class Server:
         except OSError:  # left already
             sock.close()
             return True
-        connection = Connection(sock, client, tls=self._tls, limits=self._limits)
+        connection = Connection(sock, client, tls=self._tls, limits=self._limits, room=self._room)
         thread = threading.Thread(
             target=self._serve,
             args=(connection, lobby),
