@@ -4,7 +4,8 @@ A controller calls its `reconcile` for one key at a time on each of its threads,
 same key on two of them. A key that is asked for while it is worked on is worked on again
 afterwards. `reconcile` returns in how many seconds it wants to be called again, None for never;
 what it raises is logged and retried after a growing, jittered pause, so that one broken object
-neither stops the others nor spins.
+neither stops the others nor spins. A write that met an object gone or moved on is no failure the
+first time: the copy it was made from is behind, and by the next pass it is not.
 
 Everything that waits here waits on the clock it was given.
 """
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-from gpustack_delivery.errors import ApiFault, DeliveryError
+from gpustack_delivery.errors import ApiFault, Conflict, DeliveryError, NotFound
 from gpustack_delivery.mirror import Key
 from gpustack_delivery.ports import Clock
 
@@ -123,9 +124,11 @@ class Controller:
         try:
             again = self._reconcile(key)
         except DeliveryError as error:
-            _log.warning("%s %s failed: %s %s", self._name, "/".join(key), error, error.detail)
+            behind = isinstance(error, NotFound | Conflict) and key not in self._failures
+            level, name = logging.DEBUG if behind else logging.WARNING, "/".join(key)
+            _log.log(level, "%s %s failed: %s %s", self._name, name, error, error.detail)
             wish = error.retry_after_seconds if isinstance(error, ApiFault) else 0.0
-            return max(self._pause(key), wish), True
+            return max(self._pause(key), wish), not behind
         except Exception:  # noqa: BLE001 - one defect must not end a thread that serves others
             _log.exception("%s %s failed", self._name, "/".join(key))
             return self._pause(key), True

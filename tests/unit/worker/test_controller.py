@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpustack_delivery.errors import Unreachable
+import pytest
+
+from gpustack_delivery.errors import Conflict, DeliveryError, NotFound, Unreachable
 from gpustack_delivery.mirror import Key
 from gpustack_delivery.worker.controller import Controller, Reconcile
 from tests.unit.fakes import ManualClock, eventually
@@ -156,6 +159,33 @@ def test_the_servers_wish_is_respected() -> None:
         while len(times) < 2:
             clock.advance(1)
     assert times[1] - times[0] >= 120
+
+
+@pytest.mark.parametrize("fault", [NotFound("gone", code=404), Conflict("moved on", code=409)])
+def test_what_a_copy_behind_meets_is_told_when_it_meets_it_again(
+    fault: DeliveryError, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An object gone or moved on is a failure, and said aloud, from the second time in a row on."""
+    clock, log = SteppedClock(), Log()
+    faults: list[DeliveryError | None] = [fault, None, fault, fault, None]
+
+    def reconcile(_key: Key) -> None:
+        if (raised := faults.pop(0)) is not None:
+            raise raised
+
+    controller = Controller("test", reconcile, clock, log, threads=1)
+    controller.start()
+    controller.enqueue(A)
+    for left, asked in ((4, False), (3, False), (2, True), (1, False), (0, False)):
+        if asked:
+            controller.enqueue(A)
+        eventually(lambda left=left: len(faults) == left)  # type: ignore[misc]
+        clock.settle(1)
+        clock.advance(2)
+    controller.stop()
+    assert [failed for _, failed in log.passes] == [False, False, False, True, False]
+    told = [record for record in caplog.records if record.levelno >= logging.INFO]
+    assert [record.levelname for record in told] == ["WARNING"]
 
 
 def test_stop_lets_a_pass_end_and_begins_no_other() -> None:
