@@ -68,9 +68,9 @@ def served(here: Site, scenario: Scenario, folder: Path, scale: float = 1.0) -> 
 
 
 ONE_FILE: Final = Scenario(
-    "one file of 1 GiB, http",
+    "one file of 2 GiB, http",
     1,
-    1 << 30,
+    2 << 30,
     tls=False,
     limits={SNAPSHOT: 0.55, ARIA2: 0.75, PIPELINE: 0.80, CURL: 1.25},
 )

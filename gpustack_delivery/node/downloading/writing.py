@@ -44,7 +44,7 @@ class Writer:
     def __init__(self, path: Path, keep_bytes: int, *, direct: bool) -> None:
         self._descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o644)
         self._direct = -1
-        self._reserving = threading.Lock()
+        self._entering = threading.Lock()  # into the file, as its filesystem lets one at a time in
         self._reserved = keep_bytes
         try:
             os.ftruncate(self._descriptor, keep_bytes)
@@ -68,7 +68,7 @@ class Writer:
         Raises:
             OSError: there are not enough; what was reserved of the stretch is given back.
         """
-        with self._reserving:
+        with self._entering:
             while self._reserved < end:
                 stretch = min(RESERVED_BYTES, size_bytes - self._reserved)
                 try:
@@ -95,7 +95,8 @@ class Writer:
             written = self._write_direct(view[: len(view) - len(view) % PAGESIZE], start)
         rest = view[written:]
         if rest:
-            _write_all(self._descriptor, rest, start + written)
+            with self._entering:  # who waits for a filesystem's own lock spins at first
+                _write_all(self._descriptor, rest, start + written)
             kernel.start_writeback(self._descriptor, start + written, len(rest))
 
     def close(self) -> None:
