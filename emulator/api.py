@@ -151,6 +151,10 @@ class Api:
         """Wait until the controllers have acted on every change, their own included."""
         self._loop.settle()
 
+    def keep_silent_at_rest(self) -> None:
+        """Send no bookmarks of a kind that has not changed, as a server up to 1.32."""
+        self._state.bookmarks_at_rest = False
+
     def compact(self) -> None:
         """Forget the past: whoever is not up to date gets 410 Expired."""
         self._state.store.compact()

@@ -66,6 +66,8 @@ class ControlPlane:
         self.security = Security(clock, patcher, options, admission)
         steps = Steps(self.security.authorizer, admission, patcher)
         self.api = Api(clock, steps, root_ca=self.authority.certificate_pem, seed=seed)
+        if not self.security.features.bookmarks_at_rest:
+            self.api.keep_silent_at_rest()
         self.paper_nodes = PaperNodes(self.api, clock, full_version(kubernetes))
         self.webhooks.bind(self.api.store, self.api)
         policies.bind(self.api.store, self.api)
@@ -120,6 +122,7 @@ class ControlPlane:
     def start_server(self) -> None:
         """Serve again after `stop_server`, at the same address."""
         self.request_faults.gate.shut = True
+        self.api.store.begin_anew()
         self._server.start()
 
     def stop_server(self) -> None:

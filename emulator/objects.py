@@ -117,6 +117,7 @@ class Collection:
         self.objects: dict[str, Json] = {}
         self.changes: deque[Change] = deque()
         self.history = history
+        self.moved = False  # whether anything was written since the server began
         self._listeners: dict[Interest, list[Listener]] = {}
 
     def listen(self, interest: Interest, listener: Listener) -> None:
@@ -138,6 +139,7 @@ class Collection:
 
     def note(self, change: Change) -> None:
         """Keep a change and tell the listeners."""
+        self.moved = True
         self.changes.append(change)
         if len(self.changes) > self.history:
             self.oldest = self.changes.popleft().version
@@ -269,6 +271,12 @@ class Store:
             for collection in self._collections.values():
                 collection.changes.clear()
                 collection.oldest = self.version
+
+    def begin_anew(self) -> None:
+        """Take every collection for one at rest, as a server does that has just started."""
+        with self.lock:
+            for collection in self._collections.values():
+                collection.moved = False
 
     def _publish(self, collection: Collection, change: Change) -> None:
         collection.note(change)

@@ -55,6 +55,7 @@ class State:
         self.virtuals: dict[tuple[str, str, str], Virtual] = {}
         self.elsewhere: Elsewhere | None = None
         self.listeners: list[Callable[[Access], None]] = []
+        self.bookmarks_at_rest = True
         self.closed = False
         for kind in self.registry.kinds():
             self.store.open(collection_of(kind.resource))

@@ -157,7 +157,15 @@ class Watch:
     def _due_bookmark(self) -> Event | None:
         """Return a bookmark at the current version, unless a change came in the meantime."""
         with self._state.store.lock, self._wake:
-            return None if self._queue or self._over else self._bookmark({})
+            if self._queue or self._over or not self._speaks():
+                return None
+            return self._bookmark({})
+
+    def _speaks(self) -> bool:
+        """Say whether there are bookmarks of this collection; an old server knows none at rest."""
+        if self._state.bookmarks_at_rest:
+            return True
+        return self._collection is not None and self._collection.moved
 
     def close(self) -> None:
         """End the watch; safe from any thread, and twice."""

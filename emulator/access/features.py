@@ -1,4 +1,4 @@
-"""What differs between Kubernetes versions where identity is concerned.
+"""What differs between Kubernetes versions: identity, and the bookmarks of watches.
 
 Each property names the change and the first version that has it on by default.
 """
@@ -54,6 +54,11 @@ class Features:
     def certificate_has_id(self) -> bool:
         """Say whether a client certificate's fingerprint is shown as the credential id."""
         return self.minor >= 32
+
+    @property
+    def bookmarks_at_rest(self) -> bool:
+        """Say whether a kind that has not changed since the server began gets bookmarks too."""
+        return self.minor >= 33
 
     @property
     def constrained_impersonation(self) -> bool:

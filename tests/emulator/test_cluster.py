@@ -15,6 +15,7 @@ import pytest
 
 from emulator import Cluster
 from emulator.clock import ManualClock
+from emulator.contracts import ListOptions, Target
 from emulator.errors import ApiError
 from emulator.faults import Refuse
 from emulator.gpu import GPU_LABELS, GPU_RESOURCES
@@ -55,6 +56,36 @@ def test_two_clusters_know_nothing_of_each_other() -> None:
         assert versions == ["v1.30.0", "v1.29.0"]
         assert one.url != other.url
         assert one.ca_pem != other.ca_pem
+
+
+@pytest.mark.parametrize(("kubernetes", "at_rest"), [("1.32", []), ("1.33", ["BOOKMARK"])])
+def test_an_old_server_sends_no_bookmarks_of_a_kind_at_rest(
+    kubernetes: str, at_rest: list[str]
+) -> None:
+    """Up to 1.32 bookmarks begin with the first change after a start of the server."""
+    clock = ManualClock()
+    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "a.b"}}
+    with Cluster(kubernetes=kubernetes, clock=clock) as cluster:
+        assert _watched_for_a_while(cluster, clock) == at_rest
+        cluster.client.create({**driver, "spec": {}})
+        assert _watched_for_a_while(cluster, clock) == ["BOOKMARK"]
+        cluster.faults.restart_api_server()
+        assert _watched_for_a_while(cluster, clock) == at_rest
+
+
+def _watched_for_a_while(cluster: Cluster, clock: ManualClock) -> list[str]:
+    """Return what kinds of events a watch of CSIDrivers saw until it ended."""
+    api = cluster.client.api
+    drivers = Target(api.resource("storage.k8s.io", "v1", "csidrivers"))
+    version = str(api.store.version)
+    options = ListOptions(resource_version=version, timeout_seconds=180, allow_watch_bookmarks=True)
+    seen: list[str] = []
+    watch = api.watch(drivers, options)
+    reader = threading.Thread(target=lambda: seen.extend(event.type for event in watch))
+    reader.start()
+    while reader.is_alive():
+        clock.advance(10)
+    return sorted(set(seen))
 
 
 def test_kubeconfig_is_private_and_names_its_user() -> None:

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from logging import INFO
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 
 from emulator.clock import ManualClock
 from emulator.cluster import Cluster
-from emulator.faults import Gone, Refuse
+from emulator.faults import Delay, Gone, Refuse
 from emulator.faults.effects import Effect
 from gpustack_delivery.adapters import kube as adapter
 from gpustack_delivery.embedded import Embedded, host_fault
@@ -160,6 +161,27 @@ def test_forgotten_versions_are_listed_again(site: Site, effect: Effect) -> None
     assert rule.hits == 30
     faults.remove(rule)
     site.until(lambda: threads() == threads_before, "the threads of before")
+
+
+def test_watches_of_kinds_at_rest_end_and_go_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where no bookmark ever comes, watches end and begin again; nobody is told of a fault."""
+    faults = site.cluster.faults
+    open_before = faults.open_watches()
+    with monkeypatch.context() as patch:
+        patch.setattr(adapter, "WATCH_SILENCE_SECONDS", 0.3)
+        faults.drop_watches()
+        plugins = faults.add(Delay(0), verb="watch", user="*:gpustack-delivery-model-manager")
+        workers = faults.add(Delay(0), verb="watch", resource="persistentvolumeclaims")
+        site.until(
+            lambda: workers.hits >= 4 and plugins.hits >= 8, "the same watches again and again"
+        )
+        site.until(site.configure(), "a change after so much silence")
+    faults.clear()
+    faults.drop_watches()
+    site.until(lambda: faults.open_watches() == open_before, "the watches of before")
+    assert [record.getMessage() for record in caplog.records if record.levelno > INFO] == []
 
 
 def test_silent_watches_are_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
