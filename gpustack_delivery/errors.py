@@ -16,6 +16,7 @@ Two families, and nothing else crosses a room's door:
         └── ApiFault            the Kubernetes API said no
             ├── NotFound · AlreadyExists · Conflict · Gone · Forbidden · Invalid
             └── Unreachable     no answer, or an answer that says try again
+                └── Silent      the answer has begun, and nothing more came in time
 
 Every error carries two texts. `str(error)` is for the person who reads an event or a status: it
 names no tenant, no URL and no secret. `detail` is for the plugin's own log, and still never holds a
@@ -168,3 +169,7 @@ class Invalid(ApiFault):
 
 class Unreachable(ApiFault):
     """No answer, 429 or 5xx: try again later."""
+
+
+class Silent(Unreachable):
+    """An answer that had begun told nothing for longer than its reader wanted to wait."""

@@ -144,7 +144,12 @@ class Reply(Protocol):
         """Return the whole body and end the exchange."""
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the body's lines as they come; `close` from another thread ends it."""
+        """Yield the body's lines as they come; `close` from another thread ends it.
+
+        Raises:
+            Silent: none came for as long as `pass_on` was told to wait.
+            Unreachable: the connection broke.
+        """
 
     def close(self) -> None:
         """End the exchange; safe from any thread, and twice."""

@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.exceptions import TimeoutError as TransportTimeout
 
 from gpustack_delivery.adapters.kube_answers import read_change
-from gpustack_delivery.errors import Unreachable
+from gpustack_delivery.errors import Silent, Unreachable
 from gpustack_delivery.ports import Change
 
 # The library's transport lets its own errors through unwrapped.
@@ -76,6 +76,9 @@ class PassedOn:
         self._reading = True
         try:
             yield from _lines(self._response)
+        except TransportTimeout:
+            if not self._closed:
+                raise Silent("the Kubernetes API has nothing to tell") from None
         except (*TRANSPORT_ERRORS, ValueError) as error:
             if not self._closed:
                 raise unreachable(error) from None

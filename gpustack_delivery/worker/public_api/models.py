@@ -29,11 +29,9 @@ from gpustack_delivery.worker.public_api.rewriting import (
 from gpustack_delivery.worker.public_api.statuses import JSON, Refused
 from gpustack_delivery.worker.public_api.tables import INCLUDED, LAYOUTS, Layout, bad_include
 from gpustack_delivery.worker.public_api.targets import Form, Target, form
-from gpustack_delivery.worker.public_api.watching import BOOKMARK, Events
+from gpustack_delivery.worker.public_api.watching import BOOKMARK, Events, Upstream
 
 ANSWER_SECONDS: Final = 30.0
-# The API server sends a bookmark about once a minute; ours asks for them whoever watches.
-_WATCH_SILENCE_SECONDS: Final = 150.0
 _ACCEPT: Final = {
     Form.WHOLE: "application/json",
     Form.TABLE: "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
@@ -80,9 +78,14 @@ class Models:
         elif target.verb == "delete":
             body = delete_options(request.body)
             headers["Content-Type"] = "application/json"
-        errand = Errand(request.method, self._path(target, layout), headers, body)
+        path = stored(target.served.resource).path(target.namespace, target.name)
+        hidden = ("includeObject",) if layout else ()
         if target.verb == "watch":
-            return self._watch(errand, target, layout)
+            errand = Errand(request.method, path, headers)
+            upstream = Upstream(self._passage, self._clock, errand, target, hidden)
+            return self._watch(upstream, target, layout)
+        query = target.query_without(*hidden)
+        errand = Errand(request.method, f"{path}?{query}" if query else path, headers, body)
         reply = self._passage.pass_on(errand, timeout_seconds=ANSWER_SECONDS)
         return self._whole(reply, target, layout)
 
@@ -115,15 +118,6 @@ class Models:
         body: Json = msgspec.json.decode(raw)
         return body
 
-    def _path(self, target: Target, layout: Layout | None) -> str:
-        path = stored(target.served.resource).path(target.namespace, target.name)
-        hidden = ("includeObject",) if layout else ()
-        if target.verb == "watch":
-            query = target.query_without("allowWatchBookmarks", *hidden)
-            return f"{path}?{query}&allowWatchBookmarks=true"
-        query = target.query_without(*hidden)
-        return f"{path}?{query}" if query else path
-
     def _whole(self, reply: Reply, target: Target, layout: Layout | None) -> Response:
         raw = reply.read()
         headers = list(JSON)
@@ -145,13 +139,14 @@ class Models:
             )
         return Response(reply.status, headers, msgspec.json.encode(body))
 
-    def _watch(self, errand: Errand, target: Target, layout: Layout | None) -> Response:
-        reply = self._passage.pass_on(errand, timeout_seconds=_WATCH_SILENCE_SECONDS)
+    def _watch(self, upstream: Upstream, target: Target, layout: Layout | None) -> Response:
+        reply = upstream.open()
         if reply.status >= 300:
             return self._whole(reply, target, None)
         asked = target.parameter("allowWatchBookmarks").lower() not in {"", "false", "0"}
         show = partial(self._shown, layout, target.parameter("includeObject"))
-        return Response(200, list(JSON), Events(reply, show, bookmarks=asked), live=True)
+        events = Events(upstream, reply, show, bookmarks=asked)
+        return Response(200, list(JSON), events, live=True)
 
     def _shown(self, layout: Layout | None, include: str, kind: str, body: Json) -> Json:
         """Return what an event of a watch shows: its object, or a table of it."""

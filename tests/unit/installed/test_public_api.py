@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 from emulator.contracts import Json
+from emulator.faults import Delay
 from gpustack_delivery.adapters.kube import KubeClient
 from gpustack_delivery.httpd.certificates import Authority, KeyPair, client_context
 from gpustack_delivery.ports import Errand, Reply
+from gpustack_delivery.worker.public_api import watching
+from tests.unit.fakes import eventually
 from tests.unit.installed.installation import NAMESPACE, PUBLIC, Installation, installed
 
 ARTIFACTS = f"/apis/{PUBLIC}/namespaces/team-a/modelartifacts"
@@ -51,6 +54,15 @@ class Kubectl:
             text=True,
             timeout=60,
             check=False,
+        )
+
+    def running(self, *words: str) -> subprocess.Popen[str]:
+        """Begin a command that does not end by itself."""
+        return subprocess.Popen(  # noqa: S603 - the test's own command
+            [*self._command, *words],
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def __call__(self, *words: str, sent: Json | None = None) -> str:
@@ -133,6 +145,27 @@ def test_kubectl_applies_and_patches_a_setting(kubectl: Kubectl) -> None:
     assert kubectl(*shown) == "86/86"
     kubectl("patch", *named, "--type=merge", "-p", '{"spec":{"value":"87"}}')
     assert kubectl(*shown) == "87/87"
+
+
+@pytest.mark.needs("kubectl")
+def test_kubectl_watches_a_kind_at_rest(
+    world: Installation, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nothing happens the stored watch ends in silence again and again; kubectl's goes on."""
+    monkeypatch.setattr(watching, "_SILENCE_SECONDS", 0.2)
+    worker = f"system:serviceaccount:{NAMESPACE}:gpustack-delivery-worker"
+    mine = {"resource": "modelartifacts", "namespace": "team-b", "user": worker}
+    rule = world.cluster.faults.add(Delay(0), verb="watch", **mine)
+    late = artifact("late")
+    late["metadata"]["namespace"] = "team-b"
+    command = ["get", "mart", "-n", "team-b", "--watch-only", "-o", "name"]
+    with kubectl.running(*command, "--request-timeout=60s") as watch:
+        eventually(lambda: rule.hits >= 4, "the stored watch begins anew")
+        kubectl("apply", "-f", "-", sent=late)
+        assert watch.stdout is not None
+        assert watch.stdout.readline() == "modelartifact.worker.gpustack.ai/late\n"
+        watch.kill()
+    world.cluster.faults.remove(rule)
 
 
 def ask(
