@@ -2,8 +2,9 @@
 
 Three sources, the first that is configured: a directory with `tls.crt`, `tls.key` and perhaps
 `ca.crt`, as certificate managers mount it; a Secret that the worker's replicas share, made by the
-first of them; or one made in memory. `refresh` looks at the source again, and a connection accepted
-after it shows the new certificate.
+first of them; or one made in memory. `refresh` looks at the source again. A new certificate is
+trusted before it is shown: the look that finds it has its authority trusted beside the others, and
+the next one puts it in service, when API servers and replicas have heard of that.
 
 What the worker makes is signed by an authority whose key is thrown away: it vouches for this one
 certificate only. A shared certificate that lacks a name of what this replica serves is made anew,
@@ -16,9 +17,10 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import re
 import ssl
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -47,6 +49,9 @@ _KEY: Final = "tls.key"
 _CA: Final = "ca.crt"
 _AUTHORITY: Final = "gpustack-delivery webhooks"
 _END: Final = "-----END CERTIFICATE-----\n"
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
+# Enough for replicas that are some replacements apart.
+_KEPT: Final = 3
 _ATTEMPTS: Final = 5
 
 _log = logging.getLogger(__name__)
@@ -209,26 +214,51 @@ def made_in_memory(hosts: Sequence[str]) -> Identity:
     return Identity(authority.issue(hosts[0][:64], hosts), authority.certificate_pem)
 
 
+def trusting(bundle: str, ca_pem: str) -> str:
+    """Return a `caBundle` that trusts CA certificates (PEM), too; one that does stays as it is.
+
+    What was trusted before stays so: other replicas show their certificates for some looks more.
+    """
+    ours, held = _certificates(ca_pem), _certificates(base64.b64decode(bundle).decode())
+    if ours and set(ours) <= set(held):
+        return bundle
+    before = [each for each in held if each not in ours][:_KEPT]
+    return base64.b64encode("".join([ca_pem, *before]).encode()).decode()
+
+
+def _certificates(pem: str) -> list[str]:
+    return [f"{found}\n" for found in _PEM.findall(pem)]
+
+
 class ServingCertificate:
     """The certificate a server shows, kept up to date by `refresh`.
 
     Args:
         source: where it comes from.
+        trust: has those who call the server trust CA certificates (PEM), too, before it shows one
+            of theirs; it may be told of the same ones again.
         client_ca: PEM of the CA that clients' certificates must be of, None to ask for none.
 
     Raises:
         ConfigurationFault: the source has none that could be used.
-        ApiFault: the API server does not give it.
+        ApiFault: the API server does not give it, or nobody can be told to trust it.
     """
 
-    def __init__(self, source: Source, client_ca: str | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        trust: Callable[[str], None] = lambda _: None,
+        client_ca: str | None = None,
+    ) -> None:
         self._source = source
-        self._identity = source.read()
+        self._trust = trust
+        self._identity = self._trusted = source.read()
         try:
             self.context = server_context(self._identity.pair, client_ca)
         except (ssl.SSLError, ValueError) as error:
             message = "the webhook certificate and its key cannot be used together"
             raise ConfigurationFault(message, detail=str(error)) from None
+        trust(self._identity.ca_pem)
 
     @property
     def ca_pem(self) -> str:
@@ -240,6 +270,13 @@ class ServingCertificate:
         try:
             identity = self._source.read()
             if identity == self._identity:
+                self._trusted = identity
+                return
+            server_context(identity.pair)  # what does not fit together is trusted by nobody
+            self._trust(identity.ca_pem)
+            before, self._trusted = self._trusted, identity
+            if identity != before:
+                _log.info("a replaced certificate is trusted, and served from the next look on")
                 return
             _load(self.context, identity.pair)
         except (DeliveryError, ssl.SSLError, OSError, ValueError) as error:
@@ -251,7 +288,6 @@ class ServingCertificate:
 
 
 def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
-    server_context(pair)  # a pair that does not fit must fail before the serving context is touched
     with tempfile.TemporaryDirectory(prefix="gpustack-tls-") as private:
         certificate, key = Path(private, _CERTIFICATE), Path(private, _KEY)
         certificate.write_text(pair.certificate_pem)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from gpustack_delivery.errors import ConfigurationFault, Unreachable
+from gpustack_delivery.errors import ConfigurationFault, Conflict, Unreachable
 from gpustack_delivery.httpd import Request, Response, Server
 from gpustack_delivery.ports import Clock, Kube, Passage, PluginDownloads
 from gpustack_delivery.worker.certificates import (
@@ -102,7 +102,7 @@ class Worker:
         """
         options = self._options
         username = self._patiently(lambda: learn_identity(self._kube, options.own_token))
-        certificate = self._patiently(lambda: ServingCertificate(self._source))
+        certificate = self._patiently(lambda: ServingCertificate(self._source, self._trust))
         self._certificate = certificate
         principals = Principals(username, options.plugin_username, options.namespace)
         self._granting.start()
@@ -114,9 +114,6 @@ class Worker:
             completes_volumes=options.completes_volumes,
         )
         self._server = self._listen(certificate)
-        if options.webhook_configuration:
-            name = options.webhook_configuration
-            self._patiently(lambda: establish_all(self._kube, name, certificate.ca_pem))
         self._start_public_api()
         self._keeper.start()
         candidacy = Candidacy(
@@ -220,12 +217,16 @@ class Worker:
             if self._public_api is not None:
                 self._public_api.look()
 
+    def _trust(self, ca_pem: str) -> None:
+        if self._options.webhook_configuration:
+            establish_all(self._kube, self._options.webhook_configuration, ca_pem)
+
     def _patiently(self, attempt: Callable[[], Made]) -> Made:
-        """Try again while the API server does not answer, but not for ever."""
+        """Try again while the API server does not answer, or others are faster; not for ever."""
         for _ in range(_START_ATTEMPTS):
             try:
                 return attempt()
-            except Unreachable as fault:
+            except (Unreachable, Conflict) as fault:
                 _log.warning("waiting for the Kubernetes API: %s %s", fault, fault.detail)
             if not self._pause(_START_PAUSE_SECONDS):
                 break

@@ -1,27 +1,27 @@
 """Keeps the webhook configurations trusting the certificate that the worker serves.
 
 The chart cannot know the certificate, and an upgrade may write its own empty bundle back: every
-replica looks when it starts, and the leader every minute. A configuration that is not there is none
-of its business.
+replica looks before it serves one, and the leader every minute. A configuration that is not there
+is none of its business.
 
 Rule: NS-OWN-12.
 """
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from gpustack_delivery.errors import Conflict, NotFound
 from gpustack_delivery.mirror import Key
 from gpustack_delivery.ports import Clock, Kube
-from gpustack_delivery.vocabulary.resources import Resource
+from gpustack_delivery.vocabulary.resources import Json, Resource
+from gpustack_delivery.worker.certificates import trusting
 from gpustack_delivery.worker.controller import Controller, Observer
 
 LOOK_SECONDS: Final = 60.0
+_ATTEMPTS: Final = 5
 _CONFIGURATIONS: Final = {
     resource.plural: resource
     for resource in (
@@ -46,11 +46,19 @@ _log = logging.getLogger(__name__)
 
 
 def establish_all(kube: Kube, name: str, ca_pem: str) -> None:
-    """Make both configurations of a name trust a certificate, now."""
+    """Make both configurations of a name trust a certificate, now.
+
+    Raises:
+        ApiFault: one cannot be read or written.
+    """
     for resource in _CONFIGURATIONS.values():
-        # Whoever changed it meanwhile was another replica, which trusts the same certificate.
-        with suppress(Conflict):
-            establish(kube, resource, name, ca_pem)
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                establish(kube, resource, name, ca_pem)
+                break
+            except Conflict:  # another replica was faster, perhaps with another certificate
+                if not left:
+                    raise
 
 
 def establish(kube: Kube, resource: Resource, name: str, ca_pem: str) -> None:
@@ -59,17 +67,20 @@ def establish(kube: Kube, resource: Resource, name: str, ca_pem: str) -> None:
         configuration = kube.get(resource, name)
     except NotFound:
         return
-    bundle = base64.b64encode(ca_pem.encode()).decode()
     webhooks = configuration.get("webhooks") or []
-    trusting = [
-        webhook | {"clientConfig": webhook["clientConfig"] | {"caBundle": bundle}}
+    believing = [
+        webhook | {"clientConfig": _believing(webhook["clientConfig"], ca_pem)}
         for webhook in webhooks
     ]
-    if trusting != webhooks:
+    if believing != webhooks:
         version = configuration["metadata"]["resourceVersion"]
-        patch = {"metadata": {"resourceVersion": version}, "webhooks": trusting}
+        patch = {"metadata": {"resourceVersion": version}, "webhooks": believing}
         kube.merge_patch(resource, name, patch)
         _log.info("%s %s trusts the worker's certificate", resource.plural, name)
+
+
+def _believing(client: Json, ca_pem: str) -> Json:
+    return client | {"caBundle": trusting(client.get("caBundle") or "", ca_pem)}
 
 
 class Trust:

@@ -1,7 +1,7 @@
 """Keeps the APIServices trusting the certificate that the public API serves.
 
-The chart cannot know the certificate. Every replica looks when it starts and every minute after:
-they serve the same one. An APIService that is not there, or that somebody pointed elsewhere, is
+The chart cannot know the certificate. Every replica looks before it serves one and every minute
+after. An APIService that is not there, or that somebody pointed elsewhere, is
 none of its business.
 
 Rule: VW-RES-01.
@@ -9,13 +9,13 @@ Rule: VW-RES-01.
 
 from __future__ import annotations
 
-import base64
 import logging
 from typing import Final
 
 from gpustack_delivery.errors import NotFound
 from gpustack_delivery.ports import Kube
 from gpustack_delivery.vocabulary.resources import Resource
+from gpustack_delivery.worker.certificates import trusting
 from gpustack_delivery.worker.public_api.targets import SERVED, VERSION
 
 API_SERVICES: Final = Resource(
@@ -31,7 +31,6 @@ def establish(kube: Kube, service: str, namespace: str, ca_pem: str) -> None:
     Raises:
         ApiFault: one cannot be read or written now.
     """
-    bundle = base64.b64encode(ca_pem.encode()).decode()
     for group in SERVED:
         name = f"{VERSION}.{group}"
         try:
@@ -41,7 +40,8 @@ def establish(kube: Kube, service: str, namespace: str, ca_pem: str) -> None:
         spec = found.get("spec") or {}
         target = spec.get("service") or {}
         ours = (target.get("name"), target.get("namespace")) == (service, namespace)
-        if not ours or spec.get("caBundle") == bundle:
+        held = spec.get("caBundle") or ""
+        if not ours or (bundle := trusting(held, ca_pem)) == held:
             continue
         # Without a precondition: its status moves often, and the patch says the bundle alone.
         kube.merge_patch(API_SERVICES, name, {"spec": {"caBundle": bundle}})

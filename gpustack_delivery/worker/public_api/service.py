@@ -128,16 +128,20 @@ class PublicApi:
                 self._certificate.refresh()
             if proxy != self._proxy or self._server is None:
                 self._serve(proxy)
-            if self._place.service and self._certificate is not None:
-                ca_pem = self._certificate.ca_pem
-                establish(kube, self._place.service, self._place.namespace, ca_pem)
+            if self._certificate is not None:
+                self._trust(self._certificate.ca_pem)
         except (DeliveryError, OSError, ValueError) as error:
             detail = getattr(error, "detail", "")
             _log.warning("the public API stays as it is: %s %s", error, detail)
 
+    def _trust(self, ca_pem: str) -> None:
+        place = self._place
+        if place.service:
+            establish(self._ways.kube, place.service, place.namespace, ca_pem)
+
     def _serve(self, proxy: FrontProxy) -> None:
         """Serve with a front proxy's CA. TLS cannot forget one it trusts, so it begins anew."""
-        certificate = ServingCertificate(self._source, proxy.ca_pem)
+        certificate = ServingCertificate(self._source, self._trust, proxy.ca_pem)
         before, self._server = self._server, None
         if before is not None:
             before.stop()

@@ -219,19 +219,43 @@ def test_replaced_without_a_restart(tmp_path: Path) -> None:
     """New connections see the new certificate; a bad replacement changes nothing."""
     write(tmp_path, made_in_memory(HOSTS))
     certificate = ServingCertificate(Directory(tmp_path))
-    server = Server(answer, name="test", tls=certificate.context).start()
-    try:
+    with Server(answer, name="test", tls=certificate.context) as server:
         first = shown(server, certificate.ca_pem)
         certificate.refresh()
         assert shown(server, certificate.ca_pem) == first
         (tmp_path / "tls.crt").write_text("not a certificate")
-        certificate.refresh()
+        for _ in range(3):
+            certificate.refresh()
         assert shown(server, certificate.ca_pem) == first
         write(tmp_path, made_in_memory(HOSTS))
-        certificate.refresh()
+        for _ in range(2):
+            certificate.refresh()
         assert shown(server, certificate.ca_pem) != first
-    finally:
-        server.stop()
+
+
+def test_trusted_before_it_is_shown(tmp_path: Path) -> None:
+    """A certificate is served from the look on that comes after its authority was trusted."""
+    write(tmp_path, made_in_memory(HOSTS))
+    trusted: list[str] = []
+    down = [False, True, False, False]
+
+    def trust(ca_pem: str) -> None:
+        if down.pop(0):
+            raise Unreachable("away")
+        trusted.append(ca_pem)
+
+    certificate = ServingCertificate(Directory(tmp_path), trust)
+    assert trusted == [certificate.ca_pem]
+    new = made_in_memory(HOSTS)
+    write(tmp_path, new)
+    with Server(answer, name="test", tls=certificate.context) as server:
+        for told in (1, 2):
+            certificate.refresh()
+            assert len(trusted) == told
+            assert shown(server, trusted[0])
+        certificate.refresh()
+        assert trusted[1:] == [new.ca_pem, new.ca_pem]
+        assert shown(server, new.ca_pem)
 
 
 def test_an_outage_keeps_the_certificate() -> None:
@@ -243,7 +267,8 @@ def test_an_outage_keeps_the_certificate() -> None:
     certificate.refresh()
     assert certificate.ca_pem == before
     kube.remove(SECRETS, "webhook", NAMESPACE)
-    certificate.refresh()
+    for _ in range(2):
+        certificate.refresh()
     assert certificate.ca_pem != before
 
 
