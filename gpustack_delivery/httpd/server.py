@@ -17,7 +17,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
@@ -43,7 +43,9 @@ class Server:
         name: names the threads, as one would search for them in a log.
         host: an IPv4 or IPv6 address to listen on; `::` is every address of both families.
         port: 0 takes a free one; see `port` after `start`.
-        tls: serves HTTPS with this context, see `certificates.server_context`.
+        tls: serves HTTPS with this context, see `certificates.server_context`; a function is asked
+            for each connection's. A context in use is no place for another certificate: for a
+            moment it would hold the one and the key of the other.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Server:
         name: str,
         host: str = "127.0.0.1",
         port: int = 0,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen, so sharing it is safe
     ) -> None:
         self._handler = handler
@@ -143,7 +145,8 @@ class Server:
         except OSError:  # left already
             sock.close()
             return True
-        connection = Connection(sock, client, tls=self._tls, limits=self._limits, room=self._room)
+        tls = self._tls() if callable(self._tls) else self._tls
+        connection = Connection(sock, client, tls=tls, limits=self._limits, room=self._room)
         thread = threading.Thread(
             target=self._serve,
             args=(connection, lobby),

@@ -19,7 +19,6 @@ import binascii
 import logging
 import re
 import ssl
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,12 +252,17 @@ class ServingCertificate:
         self._source = source
         self._trust = trust
         self._identity = self._trusted = source.read()
+        self._client_ca = client_ca
         try:
-            self.context = server_context(self._identity.pair, client_ca)
+            self._context = server_context(self._identity.pair, client_ca)
         except (ssl.SSLError, ValueError) as error:
             message = "the webhook certificate and its key cannot be used together"
             raise ConfigurationFault(message, detail=str(error)) from None
         trust(self._identity.ca_pem)
+
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS context that a new connection begins with."""
+        return self._context
 
     @property
     def ca_pem(self) -> str:
@@ -272,24 +276,15 @@ class ServingCertificate:
             if identity == self._identity:
                 self._trusted = identity
                 return
-            server_context(identity.pair)  # what does not fit together is trusted by nobody
+            context = server_context(identity.pair, self._client_ca)
             self._trust(identity.ca_pem)
             before, self._trusted = self._trusted, identity
             if identity != before:
                 _log.info("a replaced certificate is trusted, and served from the next look on")
                 return
-            _load(self.context, identity.pair)
         except (DeliveryError, ssl.SSLError, OSError, ValueError) as error:
             detail = error.detail if isinstance(error, DeliveryError) else ""
             _log.warning("the certificate stays as it is: %s %s", error, detail)
             return
-        self._identity = identity
+        self._context, self._identity = context, identity
         _log.info("the replaced certificate is in service")
-
-
-def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
-    with tempfile.TemporaryDirectory(prefix="gpustack-tls-") as private:
-        certificate, key = Path(private, _CERTIFICATE), Path(private, _KEY)
-        certificate.write_text(pair.certificate_pem)
-        key.write_text(pair.key_pem)
-        context.load_cert_chain(certificate, key)

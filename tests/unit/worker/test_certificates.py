@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -210,6 +212,22 @@ def shown(server: Server, ca_pem: str) -> bytes:
         return secure.getpeercert(binary_form=True) or b""
 
 
+class Alternating:
+    """A source that gives one of some certificates, until it is turned to the next."""
+
+    def __init__(self, identities: list[Identity]) -> None:
+        self._identities = itertools.cycle(identities)
+        self.turn()
+
+    def turn(self) -> None:
+        """Give the next one from now on."""
+        self._identity = next(self._identities)
+
+    def read(self) -> Identity:
+        """Return the certificate."""
+        return self._identity
+
+
 def answer(_request: Request) -> Response:
     """Answer anything."""
     return Response()
@@ -256,6 +274,32 @@ def test_trusted_before_it_is_shown(tmp_path: Path) -> None:
         certificate.refresh()
         assert trusted[1:] == [new.ca_pem, new.ca_pem]
         assert shown(server, new.ca_pem)
+
+
+def test_no_handshake_fails_at_the_moment_of_the_replacement() -> None:
+    """Whoever connects meanwhile is shown one certificate or the other, and each with its key."""
+    identities = [made_in_memory(HOSTS) for _ in range(2)]
+    bundle = "".join(each.ca_pem for each in identities)
+    source = Alternating(identities)
+    certificate = ServingCertificate(source)
+    over, seen = threading.Event(), set()
+
+    def replace() -> None:
+        while not over.is_set():
+            source.turn()
+            for _ in range(2):
+                certificate.refresh()
+
+    with Server(answer, name="test", tls=certificate.context) as server:
+        replacing = threading.Thread(target=replace)
+        replacing.start()
+        try:
+            for _ in range(150):
+                seen.add(shown(server, bundle))
+        finally:
+            over.set()
+            replacing.join()
+    assert len(seen) <= 2
 
 
 def test_an_outage_keeps_the_certificate() -> None:
