@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tolerate_any_text()
     arguments = _parser().parse_args(argv)
     # Every thread inherits the block, so that the signal waits for the main thread to ask for it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
         with ExitStack() as stack:
             arguments.start(arguments, stack)
@@ -73,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"emulator: {one_line(_words(error))}\n")
         return 2
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        while signal.sigtimedwait(_STOP_SIGNALS, 0):
+            pass  # told twice
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return 0
 
 

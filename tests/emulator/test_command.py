@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.__main__ import main
 from tests.emulator.http_client import HttpClient
 from tests.emulator.webhook_rig import RecordedHook, recorded_hook
 
@@ -64,6 +66,22 @@ def test_up_says_how_to_reach_it_and_goes_on_a_signal(model: Path) -> None:
         with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - ours
             assert answer.read() == b"{}"
     assert not kubeconfig.parent.exists()
+
+
+def test_a_second_signal_changes_nothing(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever presses Ctrl-C twice, or kills on top of it, sees no traceback."""
+    here, numbers = threading.get_ident(), (signal.SIGINT, signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        for number in numbers:
+            signal.pthread_kill(here, number)
+        assert main(["hub", "serve", str(model)]) == 0
+        assert not signal.sigpending()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        signal.signal(signal.SIGTERM, before)
+    assert "serves" in capsys.readouterr().out
 
 
 def test_a_chart_is_applied_with_values(tmp_path: Path) -> None:
