@@ -23,6 +23,7 @@ _PAGES = (_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md")))
 _COMMAND = re.compile(r"^\$ (kubectl .*)$", re.MULTILINE)
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _MANIFEST = re.compile(r"^```yaml\n(apiVersion: .*?)^```", re.MULTILINE | re.DOTALL)
+_ABSENT = re.compile(r"no Model\w+ named \S+ exists")
 _RESOLVED = {"type": "Resolved", "status": "True"}
 
 
@@ -55,10 +56,11 @@ def _harmless(command: str) -> str:
     return command.replace(" --all", " nobody") if command.startswith("kubectl wait") else command
 
 
-def _manifest() -> str:
-    """Return the ModelArtifact that the front page shows."""
-    (found,) = _MANIFEST.findall((_ROOT / "README.md").read_text(encoding="utf-8"))
-    return str(found)
+def _manifests() -> list[str]:
+    """Return what the pages have readers apply; first of all the front page's ModelArtifact."""
+    return [
+        found for page in _PAGES for found in _MANIFEST.findall(page.read_text(encoding="utf-8"))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,7 @@ def kubeconfig() -> Iterator[Path]:
         installation.start_worker()
         try:
             installation.start_plugin(cluster.add_node("gpu-1"))
-            cluster.apply(yaml.safe_load(_manifest()))
+            cluster.apply(yaml.safe_load(_manifests()[0]))
             eventually(lambda: _is_ready(cluster))
             yield cluster.kubeconfig()
         finally:
@@ -109,7 +111,9 @@ def _is_available(service: dict[str, object]) -> bool:
     return any(one["type"] == "Available" and one["status"] == "True" for one in conditions)
 
 
-def _run(command: str, kubeconfig: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def _run(
+    command: str, kubeconfig: Path, folder: Path, typed: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run what a reader would type, pipes included."""
     environment = {
         "PATH": os.environ["PATH"],
@@ -121,6 +125,7 @@ def _run(command: str, kubeconfig: Path, folder: Path) -> subprocess.CompletedPr
         shell=True,
         cwd=folder,
         env=environment,
+        input=typed,
         capture_output=True,
         text=True,
         check=False,
@@ -145,3 +150,14 @@ def test_a_command_to_type_is_one(kubeconfig: Path, tmp_path: Path, command: str
     said = _run(_harmless(command), kubeconfig, tmp_path).stderr.splitlines()
     servers = ("Error from server", "Warning: ", "error: failed to create ")
     assert [line for line in said if not line.startswith(servers)] == []
+
+
+@pytest.mark.parametrize("manifest", _manifests())
+def test_a_manifest_of_the_pages_is_well_formed(
+    kubeconfig: Path, tmp_path: Path, manifest: str
+) -> None:
+    """The API server takes each object, or misses the one that another page makes."""
+    command = "kubectl apply --server-side --force-conflicts --dry-run=server -f -"
+    done = _run(command, kubeconfig, tmp_path, manifest)
+    complaints = [line for line in done.stderr.splitlines() if not _ABSENT.search(line)]
+    assert (complaints, "(server dry run)" in done.stdout) == ([], True)
