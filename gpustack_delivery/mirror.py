@@ -66,7 +66,8 @@ class Mirror(Generic[Record]):
         self._synced = False
         self._stopping = False
         self._watch: Watch | None = None
-        self._version = ""  # touched by the mirror's own thread alone
+        self._version = ""  # touched by the mirror's own thread alone, like the trouble told of
+        self._trouble: type[ApiFault] | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"mirror:{selection.resource.plural}", daemon=True
         )
@@ -134,8 +135,7 @@ class Mirror(Generic[Record]):
                 # Listing again comes at once, unless the server forgets what it has just listed.
                 self._version, good = "", not fresh
             except ApiFault as fault:
-                kind = self._selection.resource.plural
-                _log.warning("mirror of %s lost: %s (%s)", kind, fault, fault.detail)
+                self._tell_of(fault)
                 good, wish = False, fault.retry_after_seconds
             except Exception as error:  # noqa: BLE001 - the last door: a copy must not grow stale
                 stack = "".join(traceback.format_tb(error.__traceback__))
@@ -149,6 +149,12 @@ class Mirror(Generic[Record]):
             # A watch that ended at once waits too: a server that hangs up is not to be hammered.
             self._pause(max(pause, wish))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _tell_of(self, fault: ApiFault) -> None:
+        """Log a trouble when it begins: an outage lasts for many tries of many mirrors."""
+        level = logging.DEBUG if self._trouble is type(fault) else logging.WARNING
+        kind, self._trouble = self._selection.resource.plural, type(fault)
+        _log.log(level, "mirror of %s lost: %s (%s)", kind, fault, fault.detail)
 
     def _list(self) -> None:
         """Read every page, then replace the copy in one step."""
@@ -182,6 +188,9 @@ class Mirror(Generic[Record]):
     def _follow(self) -> bool:
         """Apply a watch's changes until it ends; say whether it brought any."""
         watch = self._kube.watch(self._selection, self._version)
+        if self._trouble is not None:
+            _log.info("mirror of %s follows again", self._selection.resource.plural)
+            self._trouble = None
         with self._changed:
             self._watch = watch
             stopping = self._stopping

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from gpustack_delivery.errors import Unreachable
+from gpustack_delivery.errors import Forbidden, Unreachable
 from gpustack_delivery.mirror import Key, Mirror
 from gpustack_delivery.ports import Change, Selection
 from gpustack_delivery.vocabulary.resources import CONFIG_MAPS, Json
@@ -126,6 +127,28 @@ def test_failures_wait_and_keep_the_copy(stage: Stage) -> None:
         return bool(stage.kube.watches) and watches("watch configmaps 101") >= 2
 
     eventually(advanced_and_watching, "another watch")
+
+
+def test_an_outage_is_told_when_it_begins_and_ends(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often a mirror tries, each kind of trouble has one line, and its end another."""
+    caplog.set_level(logging.INFO)
+    away, forbidden = Unreachable("away"), Forbidden("may not", code=403)
+    stage.kube.trouble = [away, away, away, forbidden, forbidden]
+    stage.mirror.start()
+
+    def told(*levels: str) -> Callable[[], bool]:
+        def holds() -> bool:
+            stage.clock.advance(60)
+            return [record.levelname for record in caplog.records] == list(levels)
+
+        return holds
+
+    eventually(told("WARNING", "WARNING", "INFO"), "the outage and its end")
+    assert not stage.kube.trouble
+    stage.kube.break_watches(away)
+    eventually(told("WARNING", "WARNING", "INFO", "WARNING", "INFO"), "the next outage")
 
 
 def test_a_server_that_hangs_up_at_once_is_not_hammered(stage: Stage) -> None:
