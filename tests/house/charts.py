@@ -49,6 +49,7 @@ VALUES: Final[dict[str, dict[str, Any]]] = {
             "resources": {"limits": {"memory": "2Gi"}},
             "nodeSelector": {"gpu": "true"},
             "tolerations": [],
+            "affinity": {"nodeAffinity": {}},
             "priorityClassName": "",
             "networkPolicy": {
                 "scrapers": [{"namespaceSelector": {"matchLabels": {"team": "metrics"}}}],

@@ -39,6 +39,8 @@ def test_values_fit_their_schema(name: str) -> None:
         {"modelManager": {"rootPath": "/var/../etc"}},
         {"modelManager": {"securePort": 0}},
         {"worker": {"replicas": 0}},
+        {"worker": {"webhookPort": 443}},
+        {"publicApi": {"port": 443}},
         {"volumeWebhook": {"namespaceSelector": {"labels": {}}}},
         {"modelManager": {"maxUnavailable": "many"}},
         {"modelManager": {"env": {"HTTP_PROXY": "http://proxy"}}},

@@ -141,6 +141,21 @@ def test_worker_may_live_beside_the_control_plane() -> None:
     assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
 
 
+@pytest.mark.parametrize(
+    ("kind", "owner"), [("DaemonSet", "modelManager"), ("Deployment", "worker")]
+)
+def test_an_administrator_says_where_pods_run(kind: str, owner: str) -> None:
+    """What the scheduler is told stands in the Pod as the values have it."""
+    told = {
+        "nodeSelector": {"kubernetes.io/os": "linux", "gpu": "true"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+        "priorityClassName": "mine",
+    }
+    spec = pod({owner: told}, kind)
+    assert {name: spec[name] for name in told} == told
+
+
 def test_only_who_mounts_is_privileged() -> None:
     """Mounts that propagate need a privileged container; the registrar beside it does without."""
     spec = pod({}, "DaemonSet")
