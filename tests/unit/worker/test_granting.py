@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 from gpustack_delivery.decisions.admission import Denial
 from gpustack_delivery.errors import Unreachable
+from gpustack_delivery.ports import Page, Selection
 from gpustack_delivery.vocabulary.consumers import INSTANCE_TYPES, MODEL_DEPLOYMENTS
 from gpustack_delivery.vocabulary.resources import (
     MODEL_PREFETCHES,
@@ -222,9 +224,18 @@ def clock() -> SteppedClock:
 
 
 def test_prefetches_that_come_at_once_do_not_pass_the_budget_together(
-    kube: ClusterKube, clock: SteppedClock
+    kube: ClusterKube, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of six that each fit alone one is stored, and the others are refused by what it takes."""
+    listed, together, read = itertools.count(), threading.Barrier(6), kube.list_page
+
+    def list_page(selection: Selection, continue_token: str = "") -> Page:
+        page = read(selection, continue_token)
+        if selection.resource is MODEL_PREFETCHES and next(listed) < 6:
+            together.wait(20)  # nobody is judged before everybody has seen that nothing is stored
+        return page
+
+    monkeypatch.setattr(kube, "list_page", list_page)
     granting = Granting(kube, clock)
     names = [f"model-{number}" for number in range(6)]
     for number, name in enumerate(names):
