@@ -16,6 +16,7 @@ import json
 import math
 import mmap
 import os
+import signal
 import socket
 import struct
 import threading
@@ -259,7 +260,10 @@ class RemoteClock(ManualClock):
         super().__init__(hello["epoch"])
         self._face = _Face(Path(hello["face"])).numbers
         self._thread = threading.Thread(target=self._follow, name="clock-follower", daemon=True)
+        # A program's signals are its own: this thread is no place for them to end it by default.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._thread.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
     def advance(self, seconds: float) -> None:
         """Ask the server to move the time of everybody.

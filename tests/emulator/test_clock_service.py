@@ -31,6 +31,21 @@ clock.close()
 """
 
 
+STOPPED = """
+import signal, sys, threading
+from pathlib import Path
+from emulator.clock_service import RemoteClock
+
+clock = RemoteClock(Path(sys.argv[1]))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+waiter = threading.Thread(target=lambda: print(signal.sigwait([signal.SIGTERM]).name, flush=True))
+waiter.start()
+print("ready", flush=True)
+waiter.join()
+clock.close()
+"""
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[ManualClock, Path]]:
     """Return a clock and the socket that it is served on."""
@@ -143,3 +158,14 @@ def test_there_is_nothing_to_follow(tmp_path: Path) -> None:
     """A path without a clock is an error."""
     with pytest.raises(FileNotFoundError):
         RemoteClock(tmp_path / "none")
+
+
+def test_a_followers_signals_are_its_own(served: tuple[ManualClock, Path]) -> None:
+    """A program on the clock that waits for SIGTERM by name hears it, and ends as it means to."""
+    command = [sys.executable, "-c", STOPPED, str(served[1])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - ours
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.stdout.read() == "SIGTERM\n"
+    assert process.returncode == 0

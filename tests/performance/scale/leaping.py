@@ -9,6 +9,7 @@ process takes no hour. The end of standard input is nobody's concern.
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import weakref
@@ -68,7 +69,9 @@ def main() -> int:
             sys.stdout.write(line)
             sys.stdout.flush()
 
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the worker's
     threading.Thread(target=listen, name="leaps", daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, held)
     return program.main(["worker", *sys.argv[1:]])
 
 
