@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -136,6 +136,24 @@ def hex_of(digest: str) -> str:
     return digest.removeprefix("sha256:")
 
 
+def walk(top: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield what is below a directory, however deep, each directory before what is in it.
+
+    Symlinks are not followed. What has been yielded may be deleted, and made accessible.
+
+    Raises:
+        OSError: a directory cannot be read.
+    """
+    pending = [str(top)]
+    while pending:
+        with os.scandir(pending.pop()) as listing:
+            found = list(listing)
+        for entry in found:
+            yield entry
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
+
+
 def delete_tree(path: Path) -> None:
     """Delete a directory and everything below it, write-protected directories included.
 
@@ -144,6 +162,16 @@ def delete_tree(path: Path) -> None:
     Raises:
         OSError: something could not be deleted; the rest stays for another try.
     """
-    for directory, _, _ in os.walk(path):
-        Path(directory).chmod(0o700)
-    shutil.rmtree(path)
+    if path.is_symlink() or not path.is_dir():
+        path.unlink()
+        return
+    path.chmod(0o700)
+    folders = [path]
+    for found in walk(path):
+        if found.is_dir(follow_symlinks=False):
+            folders.append(Path(found.path))
+            folders[-1].chmod(0o700)
+        else:
+            Path(found.path).unlink()
+    for folder in reversed(folders):
+        folder.rmdir()

@@ -13,13 +13,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 
 from gpustack_delivery.decisions import capacity
 from gpustack_delivery.decisions.configuration import check
 from gpustack_delivery.errors import AttemptFault, ConfigurationFault, Reason
 from gpustack_delivery.node.downloading import Cancellation, Limits, Target
+from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.ports import Hub, Usage
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.artifact import HubKind
@@ -41,7 +41,7 @@ class Route(Protocol):
     def fetch(
         self,
         targets: Sequence[Target],
-        state: Path,
+        workspace: Workspace,
         *,
         credential: Callable[[], Token | None],
         cancellation: Cancellation,

@@ -16,7 +16,6 @@ PS-CLI-02, PS-CLI-03.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,12 +34,12 @@ from gpustack_delivery.errors import (
 from gpustack_delivery.node.attempt import Attempt
 from gpustack_delivery.node.collector import Collector, Store
 from gpustack_delivery.node.configuration import Configuration, Route
-from gpustack_delivery.node.downloading import Target, resumable_bytes
+from gpustack_delivery.node.downloading import Target, disk_fault, resumable_bytes
 from gpustack_delivery.node.markers import Marker
 from gpustack_delivery.node.metrics import Metrics
-from gpustack_delivery.node.partials import Workspace
 from gpustack_delivery.node.peers.searching import Search
 from gpustack_delivery.node.peers.syncing import PeerSync
+from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.ports import Clock, Hub
 from gpustack_delivery.vocabulary.manifest import Manifest
 from gpustack_delivery.vocabulary.node_store import ByteSource
@@ -83,8 +82,8 @@ def deliver(attempt: Attempt, around: Surroundings, changed: Callable[[], None])
                 if fault.reason not in _NEXT_SOURCE:
                     raise
                 refusal = fault
-    except HostFault as fault:
-        raise _disk_fault(fault) from fault
+    except (OSError, HostFault) as error:
+        raise disk_fault(error) from error
     raise refusal
 
 
@@ -106,19 +105,15 @@ class _Delivery:
             search.next_peer(wait=True)  # first of all: another node may be about to have it
         manifest = self._manifest(hub, search)
         targets = self._targets(hub, manifest)
+        self.workspace.keep(manifest.entries)
         attempt.listed(manifest.size_bytes, resumable_bytes(targets, self.workspace.state))
         changed()
-        around.collector.reserve(digest, manifest.size_bytes, lambda: self._written(manifest))
+        around.collector.reserve(digest, manifest.size_bytes, self.workspace.size_bytes)
         if search is None or not self._fetched_from_peers(search, manifest, targets, hub):
             if hub is None:
                 raise self._nobody()
             self._fetch_from_hub(route, targets)
         around.store.trees.publish(self.workspace.path, manifest, self._marker(manifest))
-
-    def _written(self, manifest: Manifest) -> int:
-        """Return what is on the disk; what has arrived and is not there has yet to be written."""
-        there = self.workspace.path.exists()  # or it is published by now
-        return self.workspace.size_bytes() if there else manifest.size_bytes
 
     def _search(self) -> Search | None:
         """Return a search for peers, None while nothing may come from them."""
@@ -211,7 +206,7 @@ class _Delivery:
         def fetch(received: Callable[[int], None]) -> None:
             route.fetch(
                 targets,
-                self.workspace.state,
+                self.workspace,
                 credential=lambda: self.attempt.credential(self.grant),
                 cancellation=self.attempt.cancellation,
                 received=received,
@@ -264,14 +259,3 @@ def _listing_fault(fault: HubFault, words: str) -> AttemptFault:
     # Whatever else it is, the commit does not hold what the artifact was resolved to.
     reason = kept.get(fault.verdict, Reason.INTEGRITY_MISMATCH)
     return AttemptFault(reason, words or str(fault), detail=fault.detail)
-
-
-def _disk_fault(fault: HostFault) -> AttemptFault:
-    """Return what a failure of the filesystem means for an attempt."""
-    cause = fault.__cause__
-    number = cause.errno if isinstance(cause, OSError) else None
-    if number in {errno.ENOSPC, errno.EDQUOT}:
-        reason, message = Reason.INSUFFICIENT_CAPACITY, "the filesystem is full"
-    else:
-        reason, message = Reason.SOURCE_UNAVAILABLE, "the node's disk failed"
-    return AttemptFault(reason, message, detail=fault.detail or str(fault))

@@ -11,45 +11,16 @@ Rules: NS-DL-18, NS-DL-29, NS-REF-06, NS-GC-04, NS-RES-05.
 from __future__ import annotations
 
 import logging
-import os
+import threading
 from collections.abc import Set
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpustack_delivery.errors import HostFault
 from gpustack_delivery.node.cache import CacheRoot, digest_of, hex_of
 from gpustack_delivery.node.trees import clear, directories
+from gpustack_delivery.node.workspace import Workspace
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Workspace:
-    """An attempt's directory: `tree` takes the files, `state` belongs to the download engine."""
-
-    path: Path
-    number: int
-
-    @property
-    def tree(self) -> Path:
-        """Return where the files go."""
-        return self.path / "tree"
-
-    @property
-    def state(self) -> Path:
-        """Return where the engine keeps its checkpoints."""
-        return self.path / "state"
-
-    def size_bytes(self) -> int:
-        """Return the bytes of the files as they stand; of a file with holes, what it occupies."""
-        total = 0
-        for directory, _, names in os.walk(self.tree):
-            for name in names:
-                with suppress(FileNotFoundError):  # the attempt has just moved it
-                    facts = Path(directory, name).lstat()
-                    total += min(facts.st_size, facts.st_blocks * 512)
-        return total
 
 
 class Partials:
@@ -57,6 +28,8 @@ class Partials:
 
     def __init__(self, root: CacheRoot) -> None:
         self._root = root
+        self._lock = threading.Lock()
+        self._known: dict[str, Workspace] = {}
 
     def begin(self, digest: str, last_attempt: int) -> Workspace:
         """Make or take over a digest's directory for its next attempt.
@@ -70,17 +43,23 @@ class Partials:
         """
         parent = self._root.partial / hex_of(digest)
         try:
+            _make_way(parent)
             parent.mkdir(mode=0o755, exist_ok=True)
             newest = max(_numbered(parent), default=0)
             number = max(last_attempt, newest) + 1
             workspace = Workspace(parent / str(number), number)
+            _make_way(workspace.path)
             if newest:
                 (parent / str(newest)).rename(workspace.path)
-                _reopen(workspace.path)
-            workspace.tree.mkdir(mode=0o755, parents=True, exist_ok=True)
+            for directory in (workspace.tree, workspace.state):
+                _make_way(directory)
+                directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            (workspace.path / "marker").unlink(missing_ok=True)  # of a publication that was cut
         except OSError as error:
             message = f"the download cannot be prepared: {error.strerror}"
             raise HostFault(message, detail=str(error)) from error
+        with self._lock:
+            self._known[digest] = workspace
         return workspace
 
     def digests(self) -> frozenset[str]:
@@ -89,15 +68,14 @@ class Partials:
         return frozenset(digest for digest in found if digest)
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of each digest's partial files, as they stand."""
-        return {
-            digest: _size(path)
-            for path in directories(self._root.partial)
-            if (digest := digest_of(path.name))
-        }
+        """Return the bytes of each digest's partial files; each partial is looked through once."""
+        found = {digest: self._workspace(digest) for digest in self.digests()}
+        return {digest: one.size_bytes() for digest, one in found.items()}
 
     def discard(self, digest: str) -> None:
         """Delete everything unfinished of a digest."""
+        with self._lock:
+            self._known.pop(digest, None)
         clear(self._root.partial / hex_of(digest))
 
     def discard_orphans(self, recorded: Set[str]) -> None:
@@ -112,24 +90,23 @@ class Partials:
                 if child.name != str(numbers[-1]):
                     clear(child)
 
+    def _workspace(self, digest: str) -> Workspace:
+        """Return the newest attempt's directory of a digest."""
+        parent = self._root.partial / hex_of(digest)
+        with self._lock:
+            if digest not in self._known:
+                newest = max(_numbered(parent), default=0)
+                self._known[digest] = Workspace(parent / str(newest), newest)
+            return self._known[digest]
+
+
+def _make_way(path: Path) -> None:
+    """Delete what stands in a directory's place and is none: a link, whatever it leads to."""
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        path.unlink()
+
 
 def _numbered(parent: Path) -> list[int]:
     """Return the attempt numbers among a directory's children."""
     names = (child.name for child in directories(parent))
     return [int(name) for name in names if name.isascii() and name.isdecimal() and name[0] != "0"]
-
-
-def _reopen(workspace: Path) -> None:
-    """Make a partial writable again, in case a publication had begun to seal it."""
-    (workspace / "marker").unlink(missing_ok=True)
-    for directory, _, names in os.walk(workspace):
-        Path(directory).chmod(0o755)
-        for name in names:
-            path = Path(directory, name)
-            if not path.is_symlink():
-                path.chmod(0o644)
-
-
-def _size(partial: Path) -> int:
-    """Return the bytes of a digest's unfinished files."""
-    return sum(Workspace(attempt, 0).size_bytes() for attempt in directories(partial))

@@ -6,7 +6,6 @@ Rules: NS-DL-10, NS-DL-11, NS-REQ-05.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from gpustack_delivery.adapters.hashing import Hashing
 from gpustack_delivery.adapters.http import Http
@@ -14,6 +13,7 @@ from gpustack_delivery.adapters.huggingface import HuggingFace
 from gpustack_delivery.adapters.modelscope import ModelScope
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.node.downloading import Cancellation, Downloader, Limits, Target
+from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.ports import Clock, Disk, Hub
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.artifact import HubKind
@@ -43,7 +43,7 @@ class HubRoute:
     def fetch(
         self,
         targets: Sequence[Target],
-        state: Path,
+        workspace: Workspace,
         *,
         credential: Callable[[], Token | None],
         cancellation: Cancellation,
@@ -52,7 +52,7 @@ class HubRoute:
         """Download files; see `downloading.Downloader.fetch`."""
         self._downloader.fetch(
             targets,
-            state,
+            workspace,
             credential=credential,
             cancellation=cancellation,
             received=received,

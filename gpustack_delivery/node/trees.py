@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from gpustack_delivery.errors import HostFault
-from gpustack_delivery.node.cache import CacheRoot, delete_tree, digest_of, hex_of
+from gpustack_delivery.node.cache import CacheRoot, delete_tree, digest_of, hex_of, walk
 from gpustack_delivery.node.markers import (
     Marker,
     read_listing,
@@ -134,7 +134,7 @@ class Trees:
             HostFault: the filesystem refused; the download stays a partial and can be resumed.
         """
         try:
-            self._seal(workspace / "tree")
+            self._seal(workspace / "tree", manifest)
             write_listing(workspace, manifest, self._disk)
             write_marker(workspace, marker, self._disk)
             self._disk.sync_directory(workspace)
@@ -200,18 +200,21 @@ class Trees:
         except OSError as error:
             return f"it cannot be read: {error}"
 
-    def _seal(self, tree: Path) -> None:
+    def _seal(self, tree: Path, manifest: Manifest) -> None:
         """Write-protect and sync every file, then every directory from the deepest up."""
-        folders, files = [tree], []
-        for directory, names, file_names in os.walk(tree):
-            folders += [Path(directory, name) for name in names]
-            files += [Path(directory, name) for name in file_names]
-        for path, kind in (
-            *((f, stat.S_ISDIR) for f in folders),
-            *((f, stat.S_ISREG) for f in files),
-        ):
-            if not kind(path.lstat().st_mode):
-                raise HostFault("the download holds something foreign", detail=str(path))
+        folders, files, missing = [tree], [], {entry.path for entry in manifest.entries}
+        start = len(str(tree)) + 1
+        for found in walk(tree):
+            if found.is_dir(follow_symlinks=False):
+                folders.append(Path(found.path))
+            elif found.is_file(follow_symlinks=False) and found.path[start:] in missing:
+                missing.remove(found.path[start:])
+                files.append(Path(found.path))
+            else:
+                raise HostFault("the download holds something foreign", detail=found.path)
+        if missing:  # a filesystem that takes two names for one, or another hand
+            message = f"{len(missing)} of the download's files are not on the disk"
+            raise HostFault(message, detail=min(missing))
         # All modes first: the first sync then carries them all, and the others have little to do.
         for file in files:
             file.chmod(FILE_MODE)

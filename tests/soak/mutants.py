@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from gpustack_delivery.adapters.host import KernelDisk, KernelMounts
-from gpustack_delivery.node import mounting, references, trees
+from gpustack_delivery.node import markers, mounting, references, trees
 from gpustack_delivery.node.downloading import keeping, ledger
 from tests.soak.steps import Plan
 
@@ -56,7 +56,9 @@ def _seals_after_the_rename(patch: Patch) -> None:
             self._discard(target)
         workspace.rename(target)
         self._disk.sync_directory(target.parent)
-        seal(self, target / "tree")
+        listing = markers.read_listing(target, marker.digest)
+        assert listing is not None
+        seal(self, target / "tree", listing)
         self._markers[marker.digest] = marker
 
     patch.setattr(trees.Trees, "_seal", _idle)

@@ -8,6 +8,7 @@ tests that looks at real time.
 from __future__ import annotations
 
 import copy
+import errno
 import queue
 import threading
 import time
@@ -323,13 +324,13 @@ class FakeDisk:
     def sync_file(self, path: Path) -> None:
         """Record the sync."""
         if self.fail_sync(path):
-            raise HostFault("sync failed")
+            raise HostFault("sync failed") from OSError(errno.EIO, "failed")
         assert path.is_file()
         self.synced.append(path)
 
     def sync_directory(self, path: Path) -> None:
         """Record the sync."""
         if self.fail_sync(path):
-            raise HostFault("sync failed")
+            raise HostFault("sync failed") from OSError(errno.EIO, "failed")
         assert path.is_dir()
         self.synced.append(path)

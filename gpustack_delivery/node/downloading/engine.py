@@ -40,6 +40,7 @@ from gpustack_delivery.node.downloading.keeping import Keeper
 from gpustack_delivery.node.downloading.ledger import Checkpoint, Ledger, Target
 from gpustack_delivery.node.downloading.limits import Abandoned, Limits
 from gpustack_delivery.node.downloading.work import Task, Work
+from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.ports import Clock, Disk
 from gpustack_delivery.redaction import Token, speakable_url
 
@@ -75,7 +76,7 @@ class Downloader:
     def fetch(
         self,
         targets: Sequence[Target],
-        state: Path,
+        workspace: Workspace,
         *,
         credential: Callable[[], Token | None],
         cancellation: Cancellation,
@@ -84,7 +85,7 @@ class Downloader:
         """Make every target whole, verified and synced, going on where an earlier call stopped.
 
         Args:
-            state: the attempt's state directory, the engine's own; it is made when needed.
+            workspace: the attempt's; its state directory is the engine's own.
             credential: returns the token of the moment, asked before every request.
             cancellation: ends the call early, from any thread.
             received: is told of bytes that came over the network and were kept, from several
@@ -94,9 +95,9 @@ class Downloader:
             AttemptFault: why not; what is on disk stays for a resume, except a file with wrong
                 content.
         """
-        ledger = Ledger(state)
+        ledger = Ledger(workspace.state)
         try:
-            files = self._plan(targets, ledger)
+            files = self._plan(targets, ledger, workspace)
         except (OSError, HostFault) as error:
             raise disk_fault(error) from error
         unfinished = (file for file in files if file.offset < file.size)
@@ -119,7 +120,7 @@ class Downloader:
         if not all(file.finished for file in files):
             raise RuntimeError("a download ended without a fault and without all of its files")
 
-    def _plan(self, targets: Sequence[Target], ledger: Ledger) -> list[File]:
+    def _plan(self, targets: Sequence[Target], ledger: Ledger, workspace: Workspace) -> list[File]:
         """Return the files that are not finished, each with its hash at its last checkpoint."""
         finished = ledger.finished(targets)
         files = []
@@ -136,7 +137,7 @@ class Downloader:
                 )
             if hasher is None:
                 hasher, offset = self._hashing.start(entry.algorithm, entry.size_bytes), 0
-            files.append(File(target, hasher, offset, self._shape))
+            files.append(File(target, hasher, offset, self._shape, workspace))
         fresh = [file.target.entry for file in files if file.offset == 0]
         ledger.withdraw(fresh, self._disk)
         return files

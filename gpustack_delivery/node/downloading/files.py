@@ -24,6 +24,7 @@ from gpustack_delivery.node.downloading.answers import Body
 from gpustack_delivery.node.downloading.fetching import RETRIES, Fetcher, Segment, Source
 from gpustack_delivery.node.downloading.ledger import Target
 from gpustack_delivery.node.downloading.writing import Writer
+from gpustack_delivery.node.workspace import Workspace, occupied_bytes
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -88,10 +89,14 @@ class File:
         hasher: has seen the first `offset` bytes.
         offset: how many bytes are on disk and hashed.
         shape: how the rest is cut and written.
+        workspace: what it lies in, and is told of the room that it takes.
     """
 
-    def __init__(self, target: Target, hasher: Hasher, offset: int, shape: Shape) -> None:
+    def __init__(
+        self, target: Target, hasher: Hasher, offset: int, shape: Shape, workspace: Workspace
+    ) -> None:
         self._shape = shape
+        self._workspace = workspace
         self.target = target
         self.hasher = hasher
         self.offset = offset
@@ -187,10 +192,14 @@ class File:
         Raises:
             OSError: the filesystem refused.
         """
-        destination = self.target.destination
-        destination.parent.mkdir(parents=True, exist_ok=True)
         direct = self._shape.direct and not self.in_one_piece
-        self._writer = Writer(destination, self.offset, direct=direct)
+        self._writer = Writer(
+            self._workspace.tree,
+            self.target.entry.path,
+            self.offset,
+            direct=direct,
+            grew=self._workspace.grew,
+        )
 
     def make_room(self, segment: Segment) -> None:
         """Reserve the blocks of a segment of the open file that is about to be asked for.
@@ -221,12 +230,40 @@ class File:
         if writer is not None:
             writer.close()
 
+    def give_back(self) -> None:
+        """Close a file that is not gone on with; if it is open, only what is hashed stays of it.
+
+        Raises:
+            OSError: the filesystem refused; the file is closed.
+        """
+        try:
+            if self._writer is not None:
+                self._writer.cut(self.offset)
+        finally:
+            self.close()
+
+    def remove(self) -> None:
+        """Close and delete the file.
+
+        Raises:
+            OSError: the filesystem refused.
+        """
+        self.close()
+        with suppress(FileNotFoundError):
+            facts = self.target.destination.lstat()
+            self.target.destination.unlink()
+            self._workspace.grew(-occupied_bytes(facts))
+
 
 def disk_fault(error: OSError | HostFault) -> AttemptFault:
-    """Return what a refusal of the filesystem means for an attempt."""
+    """Return what a refusal of the filesystem, or what was found on it, means for an attempt."""
     cause = error if isinstance(error, OSError) else error.__cause__
-    number = cause.errno if isinstance(cause, OSError) else None
-    name = errno.errorcode.get(number or 0, "unknown error")
-    if number in _FULL:
-        return AttemptFault(Reason.INSUFFICIENT_CAPACITY, f"the disk is full: {name}")
-    return AttemptFault(Reason.SOURCE_UNAVAILABLE, f"the node's disk failed: {name}")
+    detail = getattr(error, "detail", "") or str(error)
+    if not isinstance(cause, OSError):
+        return AttemptFault(Reason.SOURCE_UNAVAILABLE, str(error), detail=detail)
+    name = errno.errorcode.get(cause.errno or 0, "unknown error")
+    if cause.errno in _FULL:
+        message = f"the disk is full, in bytes or in inodes: {name}"
+        return AttemptFault(Reason.INSUFFICIENT_CAPACITY, message, detail=detail)
+    message = f"the node's disk failed: {name}"
+    return AttemptFault(Reason.SOURCE_UNAVAILABLE, message, detail=detail)

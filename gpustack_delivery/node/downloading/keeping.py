@@ -62,19 +62,24 @@ class Keeper:
     def stop(self, file: File) -> None:
         """Close a file that is not whole: remove a wrong one, give the others a last checkpoint.
 
+        The room behind the checkpoint goes back first: on a full disk the checkpoint needs it.
+
         Failures are only logged: the attempt has failed already, and an earlier checkpoint stands.
         """
-        file.close()
         try:
             if file.wrong:
                 self._ledger.withdraw([file.target.entry], self._disk)
-                file.target.destination.unlink(missing_ok=True)
-            elif not file.finished and file.offset > file.saved:
+                file.remove()
+                return
+            file.give_back()
+            if not file.finished and file.offset > file.saved:
                 state = file.hasher.save()
                 if state is not None:
                     self.save(file, Checkpoint(file.offset, state))
         except (OSError, HostFault) as error:
             _log.warning("last checkpoint failed path=%a: %s", file.target.entry.path, error)
+        finally:
+            file.close()
 
     def _sync(self, file: File) -> bool:
         """Make a file's content durable; False when that has failed once before.

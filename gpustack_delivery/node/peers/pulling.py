@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
@@ -24,6 +23,7 @@ from gpustack_delivery.errors import AttemptFault, HubFault, Reason
 from gpustack_delivery.node.downloading import Cancellation, Downloader, Limits, Shape, Target
 from gpustack_delivery.node.peers.options import PeerOptions
 from gpustack_delivery.node.peers.streams import Streams
+from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.ports import Clock, Disk
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.manifest import Entry, Manifest
@@ -96,23 +96,21 @@ class Peers:
         self,
         peer: Peer,
         manifest: Manifest,
-        workspace: tuple[Path, Path],
+        workspace: Workspace,
         cancellation: Cancellation,
         received: Callable[[int], None],
     ) -> None:
         """Download what is missing of a tree from one peer.
 
         Args:
-            workspace: the attempt's tree and its state directory.
             received: see `Downloader.fetch`.
 
         Raises:
             AttemptFault: the peer did not deliver; what it did deliver stays.
         """
-        tree, state = workspace
         base = _tree_url(peer, manifest.digest) + "/files/"
         targets = [
-            Target(entry, base + quote(entry.path, safe="/"), tree / entry.path)
+            Target(entry, base + quote(entry.path, safe="/"), workspace.tree / entry.path)
             for entry in manifest.entries
         ]
         limits = self._streams.of(peer.url)
@@ -121,7 +119,7 @@ class Peers:
         )
         downloader.fetch(
             targets,
-            state,
+            workspace,
             credential=self.credential,
             cancellation=cancellation,
             received=received,

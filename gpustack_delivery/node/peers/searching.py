@@ -21,9 +21,9 @@ from typing import Final
 from gpustack_delivery.decisions.peering import Peer, awaited, holders
 from gpustack_delivery.errors import AttemptFault, Reason
 from gpustack_delivery.node.downloading import Cancellation
-from gpustack_delivery.node.partials import Workspace
 from gpustack_delivery.node.peers.discovery import Directory
 from gpustack_delivery.node.peers.pulling import Peers
+from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.ports import Clock
 from gpustack_delivery.vocabulary.manifest import Manifest
 from gpustack_delivery.vocabulary.node_store import ModelState
@@ -116,8 +116,7 @@ class Search:
         """
         if peer.url not in self._proven:
             self._listing(peer)
-        places = (space.tree, space.state)
-        self._peers.fetch(peer, manifest, places, self._cancellation, received)
+        self._peers.fetch(peer, manifest, space, self._cancellation, received)
 
     @contextmanager
     def _blaming(self, peer: Peer) -> Iterator[None]:

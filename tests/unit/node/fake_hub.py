@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from gpustack_delivery.errors import AttemptFault, ConfigurationFault, HubFault, Reason
 from gpustack_delivery.node.downloading import Cancellation, Target
+from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.artifact import HubKind
 from gpustack_delivery.vocabulary.manifest import Entry, Manifest
@@ -73,14 +73,13 @@ class FakeHub:
     def fetch(
         self,
         targets: Sequence[Target],
-        state: Path,
+        workspace: Workspace,
         *,
         credential: Callable[[], Token | None],
         cancellation: Cancellation,
         received: Callable[[int], None],
     ) -> None:
         """Write every file, once the gate is open; half of the bytes arrive before it."""
-        state.mkdir(exist_ok=True)
         with self.lock:
             self.fetching += 1
         stopped = threading.Event()
@@ -92,6 +91,7 @@ class FakeHub:
                 half = len(content) // 2
                 target.destination.parent.mkdir(parents=True, exist_ok=True)
                 target.destination.write_bytes(content[:half])
+                workspace.grew(half)
                 if half:
                     received(half)
                 with cancellation.attached(stopped.set):
@@ -103,6 +103,7 @@ class FakeHub:
                     raise self.fetch_fault
                 self.tokens.append(credential())
                 target.destination.write_bytes(content)
+                workspace.grew(len(content) - half)
                 self.fetched.append(path)
                 if len(content) - half:
                     received(len(content) - half)

@@ -242,22 +242,6 @@ def test_a_tree_that_vanished_is_delivered_again(stage: Stage) -> None:
     stage.mounted(digest, "u2")
 
 
-def test_a_download_with_something_foreign_in_it_is_not_published(stage: Stage) -> None:
-    """A link where a file should be never reaches a Pod."""
-    digest = stage.artifact()
-    fetch = stage.hub.fetch
-
-    def plant(*args: object, **named: object) -> None:
-        fetch(*args, **named)  # type: ignore[arg-type]
-        tree = next(stage.cache.glob("partial/*/*/tree"))
-        (tree / "link").symlink_to("/etc")
-
-    stage.hub.fetch = plant  # type: ignore[method-assign]
-    stage.start()
-    eventually(lambda: stage.publish(digest)[0] == "UNAVAILABLE", "the failure")
-    assert not stage.tree(digest).exists()
-
-
 def test_a_target_in_the_way_of_a_directory_is_internal(stage: Stage) -> None:
     """Kubelet's file where the mount should be: nothing is bound, no reference stays."""
     digest = stage.artifact()

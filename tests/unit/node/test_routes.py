@@ -13,6 +13,7 @@ from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.httpd import Request, Response, Server
 from gpustack_delivery.node.downloading import Cancellation, Limits, Target
 from gpustack_delivery.node.routes import Router
+from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.vocabulary.artifact import HubKind
 from gpustack_delivery.vocabulary.manifest import Entry
 from gpustack_delivery.vocabulary.node_store import HubAccess
@@ -80,11 +81,13 @@ def test_a_file_comes_through_whole(router: Router, origin: Server, tmp_path: Pa
     """The downloader behind the route is the real one."""
     route = router(HubAccess(origin.url), "")
     entry = Entry("model.bin", len(CONTENT), "sha256:" + hashlib.sha256(CONTENT).hexdigest())
-    target = Target(entry, f"{origin.url}/model.bin", tmp_path / "tree" / "model.bin")
+    workspace = Workspace(tmp_path, 1)
+    workspace.tree.mkdir()
+    target = Target(entry, f"{origin.url}/model.bin", workspace.tree / "model.bin")
     received: list[int] = []
     route.fetch(
         [target],
-        tmp_path / "state",
+        workspace,
         credential=lambda: None,
         cancellation=Cancellation(),
         received=received.append,

@@ -23,6 +23,7 @@ from gpustack_delivery.node.downloading import (
     Target,
     resumable_bytes,
 )
+from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.ports import Disk
 from gpustack_delivery.redaction import Token
 from gpustack_delivery.vocabulary.manifest import Entry
@@ -67,7 +68,7 @@ class Running:
         try:
             site.downloader.fetch(
                 self._targets,
-                site.state,
+                site.workspace,
                 credential=site.credential,
                 cancellation=self.cancellation,
                 received=self._received,
@@ -98,8 +99,9 @@ class Site:
     """The engine of one node over one origin; close it after use."""
 
     def __init__(self, root: Path, url: str, *, concurrency: int = 4) -> None:
-        self.tree = root / "tree"
-        self.state = root / "state"
+        self.workspace = Workspace(root, 1)
+        self.tree, self.state = self.workspace.tree, self.workspace.state
+        self.tree.mkdir(parents=True, exist_ok=True)
         self.url = url
         self.clock = ManualClock()
         self.limits = Limits(self.clock, concurrency=concurrency)

@@ -19,7 +19,7 @@ from tests.unit.origin import Handler, Origin
 
 Serve = Callable[[Handler], tuple[Site, Origin]]
 CONTENT = pattern(CHECKPOINT * 3 + SEGMENT)
-FULL = (Reason.INSUFFICIENT_CAPACITY, "the disk is full: ENOSPC")
+FULL = (Reason.INSUFFICIENT_CAPACITY, "the disk is full, in bytes or in inodes: ENOSPC")
 BROKEN = (Reason.SOURCE_UNAVAILABLE, "the node's disk failed: EIO")
 
 
@@ -213,7 +213,6 @@ def test_failed_sync_of_small_files(serve: Serve) -> None:
 def test_place_that_cannot_be_written(serve: Serve) -> None:
     """A file in the way of a directory is the disk's refusal, told by its error."""
     site = site_of(serve)
-    site.tree.mkdir()
     (site.tree / "d").write_text("in the way")
     with pytest.raises(AttemptFault, match=r"the node's disk failed: (ENOTDIR|EEXIST)"):
         site.fetch(site.target("d/f", CONTENT))
@@ -256,4 +255,7 @@ def test_disk_that_is_really_full(tmp_path: Path) -> None:
         timeout=120,
         cwd=Path(__file__).parents[4],
     )
-    assert done.stdout == "InsufficientCapacity the disk is full: ENOSPC\nTrue\n", done.stderr
+    assert (
+        done.stdout
+        == "InsufficientCapacity the disk is full, in bytes or in inodes: ENOSPC\nTrue\n"
+    ), done.stderr

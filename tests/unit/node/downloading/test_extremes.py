@@ -46,7 +46,6 @@ def test_sixty_gigabytes_in(serve: Serve, tmp_path: Path) -> None:
 
     site, origin = serve(handler)
     target = Target(entry, f"{origin.url}/f", site.tree / "f")
-    site.tree.mkdir()
     with target.destination.open("wb") as file:
         file.truncate(offset)
     site.state.mkdir()

@@ -108,7 +108,7 @@ def test_cancelled_before_it_began(serve: Serve) -> None:
     with pytest.raises(AttemptFault) as caught:
         site.downloader.fetch(
             [site.target("f", CONTENT)],
-            site.state,
+            site.workspace,
             credential=lambda: None,
             cancellation=running.cancellation,
             received=lambda count: None,
