@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,15 +59,13 @@ def test_what_is_counted_is_what_is_there(
     serve: Serve, broken: pytest.MonkeyPatch, end: str, disk: KernelDisk
 ) -> None:
     """After an end of any kind, and after the attempt that goes on from there."""
-    write, answers = os.pwrite, 0
+    write, answers = os.pwrite, itertools.count(1)
 
     def handler(seen: Seen, wire: Wire) -> None:
-        nonlocal answers
-        answers += 1
-        content = FILES[seen.target[1:]]
-        if end == "wrong content" and answers == 12:
+        number, content = next(answers), FILES[seen.target[1:]]
+        if end == "wrong content" and number == 12:
             content = bytes(len(content))
-        if end == "source gone" and answers >= 12:
+        if end == "source gone" and number >= 12:
             wire.respond(404)
         else:
             wire.respond_range(seen, content)
