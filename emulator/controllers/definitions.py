@@ -61,14 +61,23 @@ class DefinitionController:
 
         self._writes.modify(CONTROLLER, target, change)
         if conflict is None:
-            self._serve(definition)
+            self._serve(name)
 
-    def _serve(self, definition: Json) -> None:
+    def _serve(self, name: str) -> None:
+        """Serve a definition as it stands, unless its end came first."""
+        with self._state.store.lock:
+            definition = self._state.store.get(_COLLECTION, "", name)
+            if definition is not None:
+                self._serve_as(definition)
+
+    def _serve_as(self, definition: Json) -> None:
         spec = definition["spec"]
         terminating = bool(definition["metadata"].get("deletionTimestamp"))
+        key = (spec["group"], spec["names"]["plural"])
+        if terminating and self._state.store.collection(key) is None:
+            return
         served = [version for version in spec["versions"] if version.get("served")]
         kinds = [Custom(definition, version, terminating=terminating) for version in served]
-        key = (spec["group"], spec["names"]["plural"])
         self._state.store.open(key)
         self._state.registry.replace(*key, kinds)
         for version, kind in zip(served, kinds, strict=True):
@@ -125,9 +134,7 @@ class DefinitionController:
 
     def refuse_new(self, name: str) -> None:
         """Refuse new instances of a definition that is being deleted, from now on."""
-        definition = self._state.store.get(_COLLECTION, "", name)
-        if definition is not None:
-            self._serve(definition)
+        self._serve(name)
 
     def hear(self, change: Change) -> None:
         """Note definitions that are being deleted, and instances of such that are gone."""
@@ -157,13 +164,14 @@ class DefinitionController:
             )
             target = Target(served[0].resource)
             self._deletion.delete_collection(CONTROLLER, target, ListOptions(), DeleteOptions())
-        if self._state.store.all(key):
-            return
 
         def release(held: Json) -> None:
             left = [one for one in held["metadata"].get("finalizers", ()) if one != CLEANUP]
             held["metadata"]["finalizers"] = left
 
-        self._state.registry.replace(*key, ())
-        self._state.store.drop(key)
+        with self._state.store.lock:
+            if self._state.store.all(key):
+                return
+            self._state.registry.replace(*key, ())
+            self._state.store.drop(key)
         self._writes.modify(CONTROLLER, Target(self._resource, "", name), release)

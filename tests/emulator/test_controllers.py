@@ -10,6 +10,7 @@ import pytest
 from emulator.api import Steps
 from emulator.client import Client
 from emulator.contracts import DeleteOptions, ListOptions
+from emulator.controllers.definitions import DefinitionController
 from emulator.errors import ApiError
 from tests.emulator.rig import Gatekeeper, config_map, definition, running
 
@@ -101,3 +102,31 @@ def test_a_pod_is_seen_to_die(client: Client) -> None:
         watch.close()
         types = [type_ for type_, _ in watch]
     assert types == ["MODIFIED", "MODIFIED", "DELETED"]
+
+
+@pytest.mark.parametrize("write", ["delete", "update"])
+def test_a_definition_that_is_gone_is_not_served_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """A request that wrote to it, and is slower than its end in the background, revives nothing."""
+    api_version, kind, name = "apiextensions.k8s.io/v1", "CustomResourceDefinition", "gones"
+    client.create(definition(name, "Gone"))
+    held = client.get(api_version, kind, f"{name}.rig.example.io")
+    serve, late = DefinitionController._serve, [True]
+
+    def serve_late(self: DefinitionController, found: str) -> None:
+        if late:
+            late.clear()
+            if write == "update":
+                client.delete(api_version, kind, f"{name}.rig.example.io")
+            client.api.settle()
+        serve(self, found)
+
+    monkeypatch.setattr(DefinitionController, "_serve", serve_late)
+    if write == "update":
+        client.update({**held, "metadata": {**held["metadata"], "labels": {"a": "b"}}})
+    else:
+        client.delete(api_version, kind, f"{name}.rig.example.io")
+    assert not late
+    assert [one.plural for one in client.api.resources() if one.custom] == []
+    assert client.api.store.collection(("rig.example.io", name)) is None
