@@ -21,6 +21,13 @@ from tests.unit.worker.world import (
 )
 
 
+def owners(kube: ClusterKube) -> list[str]:
+    """Return the UIDs of whoever owns the node's object."""
+    found = kube.find(NODE_MODEL_STORES, "node-a")
+    assert found is not None
+    return [owner["uid"] for owner in found["metadata"]["ownerReferences"]]
+
+
 def test_object_is_made_for_a_node_that_runs_the_plugin() -> None:
     """It bears the Node's name, is owned by it, and holds the Settings and kubelet's thresholds."""
     kube = cluster()
@@ -198,6 +205,21 @@ def test_node_that_leaves() -> None:
         kube.delete(NODE_MODEL_STORES, "node-a")
         run.rest()
         assert spec(kube) == {}
+
+
+def test_node_that_comes_back_under_its_name() -> None:
+    """Its object is the new Node's, also if the collector still takes the one it found."""
+    kube = cluster()
+    with running(kube) as run:
+        run.until(lambda: spec(kube))
+        kube.remove(NODES, "node-a")
+        again = {"name": "node-a", "uid": "another", "labels": {"pool": "gpu"}}
+        kube.put(NODES, {"metadata": again})
+        run.rest()
+        assert owners(kube) == ["another"]
+        kube.delete(NODE_MODEL_STORES, "node-a")
+        run.until(lambda: spec(kube))
+        assert owners(kube) == ["another"]
 
 
 def test_terminating_things_are_left_alone() -> None:
