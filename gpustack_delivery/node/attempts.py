@@ -81,7 +81,7 @@ class Attempts:
         Raises:
             Pending: an attempt runs, perhaps from this call on; the message says how far it is.
             Waiting: none runs, and none begins now; the message says why.
-            HostFault: the ledger cannot be written.
+            HostFault: an invalid configuration's record cannot be written.
         """
         digest, around = grant.digest, self._around
         with self._moved:
@@ -92,13 +92,20 @@ class Attempts:
                 return
             if attempt is None:
                 self._refuse_if_held_back(digest)
-            around.store.ledger.asked(digest, around.clock.now())
+            self._note_asked(digest)
             attempt = attempt or Attempt(digest, around.clock.monotonic())
             attempt.join(grant, token, around.clock.monotonic())
             if digest not in self._running:
                 self._begin(attempt)
             progress = attempt.progress()
         raise Pending(progress_message(digest, progress.downloaded_bytes, progress.size_bytes))
+
+    def _note_asked(self, digest: str) -> None:
+        """Note a question; where none can be written the attempt ends for that reason itself."""
+        try:
+            self._around.store.ledger.asked(digest, self._around.clock.now())
+        except HostFault as fault:
+            _log.error("question not written: digest=%s detail=%s", digest, fault.detail)
 
     def _refuse_if_held_back(self, digest: str) -> None:
         memory = self._around.store.ledger.get(digest)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -110,7 +111,8 @@ class CacheRoot:
         for directory in (self.references, self.digests):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for scratch in directory.glob("*.tmp"):
-                scratch.unlink()
+                with suppress(OSError):  # on a filesystem that is read-only now, Pods still unmount
+                    scratch.unlink()
         for directory in (self.references.parent, self.path):
             self._disk.sync_directory(directory)
 

@@ -91,8 +91,10 @@ class Mounting:
         with self._targets.turn(request.resolved_target):
             if self._shows(Path(request.resolved_target), request.manifest_digest):
                 return
-            if not (self._around.artifacts.synced and self._around.store.references.rebuilt):
+            if not self._around.artifacts.synced:
                 raise Waiting("the plugin is starting and has not read the ModelArtifacts yet")
+            if not self._around.store.references.rebuilt:
+                raise Waiting("the references on this node cannot be read: see the plugin's log")
             try:
                 self._judge_and_mount(request, token)
             except Refused:
@@ -158,10 +160,8 @@ class Mounting:
             _make_target(target)
             self._around.mounts.bind_read_only(tree, target)
         except HostFault:
-            try:
-                references.drop(str(target))
-            finally:
-                self._changed()  # a report may have told of it meanwhile
+            references.drop(str(target))
+            self._changed()  # a report may have told of it meanwhile
             with suppress(OSError):
                 target.rmdir()
             raise

@@ -7,8 +7,12 @@ reader decides what the absence means. Markers, references and digest records ar
 
 from __future__ import annotations
 
+import errno
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -16,6 +20,7 @@ from gpustack_delivery.errors import HostFault
 from gpustack_delivery.ports import Disk
 from gpustack_delivery.vocabulary.resources import Json
 
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _log = logging.getLogger(__name__)
 
 
@@ -44,9 +49,14 @@ def write_durably(path: Path, content: bytes, disk: Disk, *, mode: int = 0o600) 
 
 
 def read_record(path: Path) -> Json | None:
-    """Return a record, or None if it is missing or is no JSON object."""
+    """Return a record, or None if it is missing or is no JSON object.
+
+    Raises:
+        HostFault: this process can open nothing more, which says nothing of the record.
+    """
     try:
-        record = msgspec.json.decode(path.read_bytes())
+        with not_exhausted():
+            record = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -56,6 +66,22 @@ def read_record(path: Path) -> Json | None:
         _log.warning("record ignored: path=%s error=not an object", path)
         return None
     return record
+
+
+@contextmanager
+def not_exhausted() -> Iterator[None]:
+    """Tell what this process lacks from what is wrong with a file.
+
+    Raises:
+        HostFault: it has no memory, or no descriptor for another open file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _EXHAUSTED:
+            raise
+        message = f"the plugin can open no more files: {error.strerror}"
+        raise HostFault(message, detail=str(error)) from error
 
 
 def remove_record(path: Path, disk: Disk) -> None:

@@ -15,11 +15,13 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final, Self
 
+from gpustack_delivery.errors import HostFault
 from gpustack_delivery.node.cache import CacheRoot, digest_of, hex_of
 from gpustack_delivery.node.records import read_record, remove_record, write_record
 from gpustack_delivery.ports import Disk, Mount
@@ -98,8 +100,7 @@ class References:
     def rebuild(self, table: Iterable[Mount]) -> None:
         """Make the references what the live mounts are, and the records what the references are.
 
-        Raises:
-            HostFault: a record could not be written or removed.
+        A record that cannot be mended now is mended by the next start: the mounts are the truth.
         """
         recorded = {}
         for path in sorted(self._root.references.glob("*.json")):
@@ -107,13 +108,13 @@ class References:
                 continue
             reference = _read(path)
             if reference is None or path != self._path(reference.target):
-                remove_record(path, self._disk)
+                self._remove(path)
             if reference is not None:
                 recorded[reference.target] = reference
         live = {str(mount.target): shown for mount in table if (shown := self.shown_by(mount))}
         for target in recorded.keys() - live.keys():
             _log.info("reference without a mount dropped: target=%s", target)
-            remove_record(self._path(target), self._disk)
+            self._remove(self._path(target))
         found = {}
         for target, digest in live.items():
             reference = recorded.get(target)
@@ -122,7 +123,8 @@ class References:
                 _log.info("mount without a reference adopted: target=%s digest=%s", target, digest)
                 reference, kept = _adopted(target, digest), False
             if not kept:
-                write_record(self._path(target), reference.to_wire(), self._disk)
+                with _left_to_the_next_start():
+                    write_record(self._path(target), reference.to_wire(), self._disk)
             found[target] = reference
         with self._lock:
             self._by_target = found
@@ -159,14 +161,12 @@ class References:
     def drop(self, target: str) -> Reference | None:
         """Remove a target's reference and return it; None if there was none.
 
-        Raises:
-            HostFault: the record could not be removed; the reference is gone from memory all the
-            same.
+        A record that cannot be removed has no mount when the plugin starts again, and goes then.
         """
         with self._lock:
             reference = self._by_target.pop(target, None)
             if reference is not None:
-                remove_record(self._path(target), self._disk)
+                self._remove(self._path(target))
         return reference
 
     def digests(self) -> frozenset[str]:
@@ -178,11 +178,23 @@ class References:
         """Say whether some target shows a digest."""
         return digest in self.digests()
 
+    def _remove(self, path: Path) -> None:
+        with _left_to_the_next_start():
+            remove_record(path, self._disk)
+
     def _path(self, target: str) -> Path:
         # A target is unique on a node and may hold any character; its hash is both a key and a file
         # name.
         name = hashlib.sha256(target.encode("utf-8", "surrogateescape")).hexdigest()
         return self._root.references / f"{name}.json"
+
+
+@contextmanager
+def _left_to_the_next_start() -> Iterator[None]:
+    try:
+        yield
+    except HostFault as fault:
+        _log.error("record of a reference left as it is: %s detail=%s", fault, fault.detail)
 
 
 def _read(path: Path) -> Reference | None:

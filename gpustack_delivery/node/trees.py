@@ -35,6 +35,7 @@ from gpustack_delivery.node.markers import (
     write_listing,
     write_marker,
 )
+from gpustack_delivery.node.records import not_exhausted
 from gpustack_delivery.ports import Clock, Disk
 from gpustack_delivery.vocabulary.manifest import Manifest
 
@@ -100,7 +101,7 @@ class Trees:
         """Yield the tree to mount, or None; while it is held it is not removed.
 
         Raises:
-            HostFault: a damaged tree could not be set aside.
+            HostFault: it cannot be looked at now, or a damaged tree could not be set aside.
         """
         with self._lock:
             self._held[digest] += 1
@@ -196,7 +197,8 @@ class Trees:
         if manifest is None:
             return "its listing is missing or makes another digest"
         try:
-            return difference(directory / "tree", manifest)
+            with not_exhausted():
+                return difference(directory / "tree", manifest)
         except OSError as error:
             return f"it cannot be read: {error}"
 
@@ -284,11 +286,19 @@ def difference(tree: Path, manifest: Manifest) -> str:
 
 
 def directories(parent: Path) -> list[Path]:
-    """Return the directories in a directory, by name; none for one that is missing."""
+    """Return the directories in a directory, by name; none for one that is missing.
+
+    Raises:
+        HostFault: it cannot be read.
+    """
     try:
-        return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+        with os.scandir(parent) as found:
+            return sorted(Path(one.path) for one in found if one.is_dir(follow_symlinks=False))
     except FileNotFoundError:
         return []
+    except OSError as error:
+        message = f"the cache cannot be read: {error.strerror}"
+        raise HostFault(message, detail=str(error)) from error
 
 
 def clear(path: Path) -> None:

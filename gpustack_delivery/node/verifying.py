@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from gpustack_delivery.adapters.hashing import Hashing
-from gpustack_delivery.errors import ConfigurationFault
+from gpustack_delivery.errors import ConfigurationFault, HostFault
 from gpustack_delivery.node.cache import LAYOUT, digest_of, hex_of
 from gpustack_delivery.node.markers import read_listing, read_marker
 from gpustack_delivery.node.trees import DIRECTORY_MODE, FILE_MODE, directories
@@ -61,6 +61,8 @@ def published_digests(cache_root: Path) -> tuple[str, ...]:
         if (cache_root / "layout").read_bytes() != LAYOUT:
             raise ConfigurationFault(f"{cache_root} has another layout than this version's")
         found = directories(cache_root / "published")
+    except HostFault as fault:
+        raise ConfigurationFault(f"{cache_root} cannot be read: {fault}") from fault
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise ConfigurationFault(f"{cache_root} is no model cache: it has no layout file") from None
     except OSError as error:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpustack_delivery.csi_wire import csi_pb2, csi_pb2_grpc
-from gpustack_delivery.errors import AttemptFault, HostFault, Reason
+from gpustack_delivery.errors import AttemptFault, DeliveryError, HostFault, Reason
 from gpustack_delivery.node.csi import driver_name
 from tests.unit.fakes import eventually
 from tests.unit.node.stage import NODE, Stage
@@ -168,15 +170,85 @@ def test_an_outcome_that_cannot_be_written_holds_for_this_process(
     stage.disk.fail_sync = lambda path: False
 
 
-def test_a_ledger_that_cannot_be_written_starts_no_attempt(stage: Stage) -> None:
-    """Internal: what cannot be remembered is not begun."""
+def test_a_ledger_that_cannot_be_written_ends_the_attempt_with_its_reason(stage: Stage) -> None:
+    """What cannot be remembered asks no hub; Pod and status hear why, and then it goes on."""
     digest = stage.artifact()
     stage.start()
     stage.disk.fail_sync = lambda path: "digests" in path.parts
-    assert stage.publish(digest)[0] == "INTERNAL"
+    assert stage.publish(digest)[0] == "ABORTED"
+    eventually(lambda: "the node's disk failed: EIO" in stage.publish(digest)[1], "the failure")
+    eventually(lambda: stage.model(digest).get("reason") == "SourceUnavailable", "the report")
     assert not stage.hub.listed
     stage.disk.fail_sync = lambda path: False
+    stage.clock.advance(61)
     stage.mounted(digest)
+
+
+def test_records_that_cannot_be_removed_hold_up_no_unmount(stage: Stage) -> None:
+    """On a filesystem that has become read-only Pods still end, and the status says so."""
+    digest = stage.artifact()
+    stage.start()
+    stage.mounted(digest)
+    eventually(lambda: stage.model(digest).get("referenced"), "the reference")
+    stage.disk.fail_sync = lambda path: "refs" in path.parts
+    assert stage.unpublish() == ("OK", "")
+    assert stage.mounts.mounts == []
+    eventually(lambda: not stage.model(digest).get("referenced"), "a true report")
+    stage.disk.fail_sync = lambda path: False
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize("what", ["marker", "manifest.json", "tree"])
+def test_a_tree_that_cannot_be_looked_at_for_want_of_files_is_not_damaged(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str, number: int
+) -> None:
+    """A process that can open nothing more knows nothing of a tree, and takes none out."""
+    digest = stage.artifact()
+    stage.start()
+    stage.mounted(digest)
+    stage.stop()
+    stage.start()
+    read, look = Path.read_bytes, os.scandir
+
+    def unless_exhausted(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def called(path: Any) -> Any:
+            if str(path).endswith(f"/{what}"):
+                raise OSError(number, os.strerror(number))
+            return call(path)
+
+        return called
+
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(Path, "read_bytes", unless_exhausted(read))
+        exhausted.setattr(os, "scandir", unless_exhausted(look))
+        code, message = stage.publish(digest, "u2")
+    assert (code, "no more files" in message) == ("INTERNAL", True)
+    assert stage.publish(digest, "u2") == ("OK", "")
+
+
+@pytest.mark.parametrize("place", ["partial", "refs", "digests"])
+def test_a_folder_that_cannot_be_read_is_told_by_its_error(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    """While the plugin runs nothing is collected, and a start ends in one line."""
+    digest = stage.artifact()
+    stage.start()
+    stage.mounted(digest)
+    look = os.scandir
+
+    def failing(path: Any) -> Any:
+        if str(path).endswith(f"/{place}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", failing)
+    assert stage.plugin is not None
+    skipped = stage.plugin._collector.collect().skipped
+    assert skipped == ("the filesystem failed" if place == "partial" else "")
+    stage.stop()
+    with pytest.raises(DeliveryError, match=r"cannot be (used|read): Input/output error"):
+        stage.start()
+    assert "mistake of ours" not in caplog.text
 
 
 def test_a_last_use_that_cannot_be_written_costs_no_mount(
