@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -235,66 +233,6 @@ def test_an_unreadable_mount_table_delays_mounts_until_it_can_be_read(stage: Sta
 
     eventually(ready, "readiness")
     stage.mounted(digest)
-
-
-_ON_A_READ_ONLY_CACHE = """
-import subprocess
-from tests.unit.fakes import eventually
-from tests.unit.node.stage import Stage
-
-def mount(*words):
-    subprocess.run(["mount", *words, stage.cache], check=True)
-
-def answered(digest, words, *pod, **named):
-    eventually(lambda: words in stage.publish(digest, *pod, **named)[1], words)
-
-stage = Stage()
-stage.configure()
-stage.cache.mkdir()
-mount("-t", "tmpfs", "none")
-digest = stage.artifact()
-other = stage.artifact("other", repository="org/o", files={"a": b"other"})
-stage.start()
-stage.mounted(digest)
-stage.mounted(digest, "gone")
-stage.stop()
-stage.mounts.unmount(stage.target("gone"))
-(stage.cache / "ledger" / "refs" / "a.json.tmp").touch()
-(stage.cache / "partial" / ("f" * 64) / "1").mkdir(parents=True)
-(stage.cache / "trash" / "old").mkdir()
-mount("-o", "remount,ro")
-stage.start()
-assert stage.publish(digest) == ("OK", "")
-answered(digest, "Read-only file system", "u2")
-answered(other, "the node's disk failed: EROFS", "u3", name="other")
-assert stage.unpublish() == ("OK", "")
-eventually(lambda: not stage.model(digest).get("referenced"))
-mount("-o", "remount,rw")
-stage.clock.advance(61)
-stage.mounted(other, "u3", name="other")
-stage.stop()
-stage.start()
-assert [mount.target for mount in stage.mounts.mounts] == [stage.target("u3")]
-assert len(list((stage.cache / "ledger" / "refs").iterdir())) == 1
-assert list((stage.cache / "trash").iterdir()) == []
-stage.stop()
-subprocess.run(["umount", stage.cache], check=True)
-stage.close()
-"""
-
-
-@pytest.mark.needs("kernel-mounts")
-def test_a_cache_that_became_read_only_is_served() -> None:
-    """Whatever a kill left there: mounts stay, unmounts work, and what is new hears why not."""
-    done = subprocess.run(  # noqa: S603 - our own script
-        ["unshare", "--mount", sys.executable, "-c", _ON_A_READ_ONLY_CACHE],  # noqa: S607 - on PATH
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=Path(__file__).parents[3],
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_publication_syncs_before_it_renames(stage: Stage) -> None:
