@@ -74,7 +74,7 @@ class Workspace:
         self._check_names(entries)
         listed = {entry.path for entry in entries}
         folders = {str(above) for path in listed for above in PurePosixPath(path).parents}
-        foreign, size_bytes, start = [], 0, len(str(self.tree)) + 1
+        foreign, removed, size_bytes, start = [], 0, 0, len(str(self.tree)) + 1
         for found in walk(self.tree):
             path, name = Path(found.path), found.path[start:]
             if found.is_dir(follow_symlinks=False):
@@ -85,10 +85,13 @@ class Workspace:
                 path.chmod(0o644)
                 size_bytes += occupied_bytes(found.stat(follow_symlinks=False))
             else:
-                _log.warning("foreign to the download, deleted: path=%a", found.path)
                 path.unlink()
+                removed += 1
         for path in reversed(foreign):  # the deepest first; what was in them is gone
             path.rmdir()
+        if removed or foreign:
+            count = removed + len(foreign)
+            _log.warning("foreign to the download, deleted: count=%d in=%s", count, self.tree)
         with self._lock:
             self._size_bytes = size_bytes
 
