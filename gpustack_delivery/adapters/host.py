@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import select
 import threading
 import time
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from gpustack_delivery.errors import HostFault
 from gpustack_delivery.ports import Mount, Usage
 
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
-_TABLE_READS: Final = 5
+_TABLE_READS: Final = 20
 _REMEMBERED_LINES: Final = 4096
 
 
@@ -88,25 +89,32 @@ class KernelMounts:
 
     def __init__(self, table_file: Path = Path("/proc/self/mountinfo")) -> None:
         self._table_file = table_file
+        self._steady = threading.Lock()  # held by who reads the table, and by who changes it
 
     def table(self) -> tuple[Mount, ...]:
         """Return every live mount in mount order.
 
-        The kernel hands the table out in pieces that may not fit together while mounts change;
-        two equal readings in a row are one consistent table.
+        The kernel hands the table out in pieces that may not fit together while mounts change. It
+        tells who polls the file of a change since it was opened or last polled; a reading without
+        one is a consistent table.
         """
-        with _host_fault("read the mount table", self._table_file):
-            before = self._table_file.read_bytes()
+        with (
+            self._steady,
+            _host_fault("read the mount table", self._table_file),
+            self._table_file.open("rb", buffering=0) as file,
+        ):
+            changes = select.poll()
+            changes.register(file, select.POLLPRI)
             for _ in range(_TABLE_READS):
-                after = self._table_file.read_bytes()
-                if after == before:
-                    return tuple(_parse_line(line) for line in after.splitlines())
-                before = after
+                file.seek(0)
+                lines = file.readall().splitlines()
+                if not changes.poll(0):
+                    return tuple(_parse_line(line) for line in lines)
         raise HostFault("the mount table keeps changing while it is read; it will be read again")
 
     def bind_read_only(self, source: Path, target: Path) -> None:
         """Bind a directory read-only, nosuid and nodev; either all of it holds or nothing stays."""
-        with _host_fault("mount the model read-only", target):
+        with self._steady, _host_fault("mount the model read-only", target):
             try:
                 kernel.attach_read_only(source, target)
             except OSError as error:
@@ -125,7 +133,7 @@ class KernelMounts:
 
     def unmount(self, target: Path) -> None:
         """Take the topmost mount off a target; one that is not mounted is no error."""
-        with _host_fault("unmount the target", target):
+        with self._steady, _host_fault("unmount the target", target):
             try:
                 kernel.unmount(target)
             except OSError as error:

@@ -216,3 +216,50 @@ def test_propagated_copy_is_read_only_too(tmp_path: Path, way: str) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "target").mkdir()
     run_in_namespace(_PROPAGATION, str(tmp_path), way)
+
+
+_BUSY_NODE = """
+import subprocess, sys, threading
+from pathlib import Path
+from gpustack_delivery.adapters.host import KernelMounts
+
+base = Path(sys.argv[1])
+mounts = KernelMounts()
+stays = {base / f"stays-{number}" for number in range(100)}
+for target in stays:
+    target.mkdir()
+    mounts.bind_read_only(base, target)
+other = "while mount --bind $0 $0/other && umount $0/other; do :; done"
+failed, over = [], threading.Event()
+
+def mount_and_unmount(number):
+    try:
+        (target := base / f"own-{number}").mkdir()
+        while not over.is_set():
+            mounts.bind_read_only(base, target)
+            mounts.unmount(target)
+    except Exception as error:
+        failed.append(error)
+
+(base / "other").mkdir()
+own = [threading.Thread(target=mount_and_unmount, args=(number,)) for number in range(8)]
+with subprocess.Popen(["sh", "-c", other, base]) as churn:
+    for thread in own:
+        thread.start()
+    try:
+        for _ in range(200):
+            seen = [mount.target for mount in mounts.table()]
+            assert stays <= set(seen), seen
+    finally:
+        over.set()
+        for thread in own:
+            thread.join()
+        churn.kill()
+assert not failed, failed
+"""
+
+
+@pytest.mark.needs("kernel-mounts")
+def test_table_is_whole_while_it_changes(tmp_path: Path) -> None:
+    """Mounts that come and go meanwhile, ours and others', neither fail a reading nor tear it."""
+    run_in_namespace(_BUSY_NODE, str(tmp_path))
