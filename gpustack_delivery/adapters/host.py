@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,9 @@ from gpustack_delivery.ports import Mount, Usage
 
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 _TABLE_READS: Final = 20
+_PIECE_BYTES: Final = 64 << 10
 _REMEMBERED_LINES: Final = 4096
+_HARMLESS: Final = os.ST_RDONLY | os.ST_NOSUID | os.ST_NODEV
 
 
 class SystemClock:
@@ -106,10 +108,10 @@ class KernelMounts:
             changes = select.poll()
             changes.register(file, select.POLLPRI)
             for _ in range(_TABLE_READS):
-                file.seek(0)
-                lines = file.readall().splitlines()
+                lines = b"".join(iter(partial(file.read, _PIECE_BYTES), b"")).splitlines()
                 if not changes.poll(0):
                     return tuple(_parse_line(line) for line in lines)
+                file.seek(0)
         raise HostFault("the mount table keeps changing while it is read; it will be read again")
 
     def bind_read_only(self, source: Path, target: Path) -> None:
@@ -121,11 +123,9 @@ class KernelMounts:
                 if error.errno != errno.ENOSYS:
                     raise
                 kernel.attach_by_stages(source, target)
-        where = Path(os.path.realpath(target))
-        top = next((mount for mount in reversed(self.table()) if mount.target == where), None)
-        if top is None or not top.read_only:
-            if top is not None:
-                self.unmount(where)
+            held = os.statvfs(target).f_flag & _HARMLESS == _HARMLESS
+        if not held:
+            self.unmount(target)
             raise HostFault(
                 "the kernel did not keep the mount read-only, so it was taken off again",
                 detail=f"target={target}",

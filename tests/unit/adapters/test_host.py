@@ -178,6 +178,34 @@ def test_kernel_mounts_are_read_only(tmp_path: Path, way: str) -> None:
     run_in_namespace(_IN_A_NAMESPACE, str(tmp_path), way)
 
 
+_WRITABLE = """
+import subprocess, sys
+from pathlib import Path
+from gpustack_delivery.adapters import kernel
+from gpustack_delivery.adapters.host import KernelMounts
+from gpustack_delivery.errors import HostFault
+
+source, target, attach = Path(sys.argv[1]) / "source", Path(sys.argv[1]) / "target", sys.argv[2]
+kernel.attach_read_only = lambda *_: subprocess.run([*attach.split(), source, target], check=True)
+try:
+    KernelMounts().bind_read_only(source, target)
+except HostFault as fault:
+    assert "did not keep the mount read-only" in str(fault), fault
+else:
+    raise AssertionError("a mount that can be written was accepted")
+assert not [mount for mount in KernelMounts().table() if mount.target == target]
+"""
+
+
+@pytest.mark.needs("kernel-mounts")
+@pytest.mark.parametrize("attach", ["mount --bind", "mount --bind -o ro", "true"])
+def test_mount_that_is_not_as_asked_is_taken_off(tmp_path: Path, attach: str) -> None:
+    """What the kernel says of the mount decides, not that a call returned: ro, nosuid and nodev."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "target").mkdir()
+    run_in_namespace(_WRITABLE, str(tmp_path), attach)
+
+
 _PROPAGATION = """
 import os, subprocess, sys
 from pathlib import Path
