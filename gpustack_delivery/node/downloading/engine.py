@@ -17,7 +17,6 @@ NS-DL-29, NS-FR-02..04.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -45,7 +44,6 @@ from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.ports import Clock, Disk
 from gpustack_delivery.redaction import Token, speakable_url
 
-_HASHING_NICE: Final = 10
 HASHERS: Final = 4
 """Hashing threads of one attempt at most: four cores hash more than a fast network brings."""
 
@@ -227,9 +225,6 @@ class _Crew:
                 self._work.dropped(piece)
 
     def _hash(self) -> None:
-        # It fills a core and hardly needs the interpreter; who holds that goes first. Among the
-        # plugin's own threads, that is: containers have their shares, whatever their threads do.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _HASHING_NICE)
         while (piece := self._work.next_to_hash()) is not None:
             file = piece.file
             file.hasher.update(piece.segment.view[: piece.segment.received])
