@@ -16,7 +16,7 @@ import select
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
@@ -123,8 +123,7 @@ class KernelMounts:
                 if error.errno != errno.ENOSYS:
                     raise
                 kernel.attach_by_stages(source, target)
-            held = os.statvfs(target).f_flag & _HARMLESS == _HARMLESS
-        if not held:
+        if not _is_harmless(target):
             self.unmount(target)
             raise HostFault(
                 "the kernel did not keep the mount read-only, so it was taken off again",
@@ -139,6 +138,13 @@ class KernelMounts:
             except OSError as error:
                 if error.errno not in {errno.EINVAL, errno.ENOENT}:
                     raise
+
+
+def _is_harmless(target: Path) -> bool:
+    """Say whether a mount is read-only, nosuid and nodev; one that does not answer is not."""
+    with suppress(OSError):
+        return os.statvfs(target).f_flag & _HARMLESS == _HARMLESS
+    return False
 
 
 @lru_cache(_REMEMBERED_LINES)  # a mount call reads the table a few times, and most lines are old

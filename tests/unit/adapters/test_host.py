@@ -179,14 +179,20 @@ def test_kernel_mounts_are_read_only(tmp_path: Path, way: str) -> None:
 
 
 _WRITABLE = """
-import subprocess, sys
+import os, subprocess, sys
 from pathlib import Path
 from gpustack_delivery.adapters import kernel
 from gpustack_delivery.adapters.host import KernelMounts
 from gpustack_delivery.errors import HostFault
 
 source, target, attach = Path(sys.argv[1]) / "source", Path(sys.argv[1]) / "target", sys.argv[2]
-kernel.attach_read_only = lambda *_: subprocess.run([*attach.split(), source, target], check=True)
+if attach:
+    command = [*attach.split(), source, target]
+    kernel.attach_read_only = lambda *_: subprocess.run(command, check=True)
+else:
+    def broken(path):
+        raise OSError(5, "EIO")
+    os.statvfs = broken
 try:
     KernelMounts().bind_read_only(source, target)
 except HostFault as fault:
@@ -198,9 +204,9 @@ assert not [mount for mount in KernelMounts().table() if mount.target == target]
 
 
 @pytest.mark.needs("kernel-mounts")
-@pytest.mark.parametrize("attach", ["mount --bind", "mount --bind -o ro", "true"])
+@pytest.mark.parametrize("attach", ["mount --bind", "mount --bind -o ro", "true", ""])
 def test_mount_that_is_not_as_asked_is_taken_off(tmp_path: Path, attach: str) -> None:
-    """What the kernel says of the mount decides, not that a call returned: ro, nosuid and nodev."""
+    """What the mount says decides, not that a call returned; one that says nothing is taken off."""
     (tmp_path / "source").mkdir()
     (tmp_path / "target").mkdir()
     run_in_namespace(_WRITABLE, str(tmp_path), attach)
