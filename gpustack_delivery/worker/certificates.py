@@ -218,7 +218,8 @@ def trusting(bundle: str, ca_pem: str) -> str:
 
     What was trusted before stays so: other replicas show their certificates for some looks more.
     """
-    ours, held = _certificates(ca_pem), _certificates(base64.b64decode(bundle).decode())
+    held = _certificates(base64.b64decode(bundle).decode("ascii", "replace"))
+    ours = _certificates(ca_pem)
     if ours and set(ours) <= set(held):
         return bundle
     before = [each for each in held if each not in ours][:_KEPT]

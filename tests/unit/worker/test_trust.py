@@ -65,6 +65,18 @@ def test_bundles_follow_the_certificate() -> None:
     trust.stop()
 
 
+@pytest.mark.parametrize("held", [b"\xff\xfe no text", b"no certificate"])
+def test_what_is_no_certificate_is_left_out(held: bytes) -> None:
+    """What others put beside certificates keeps nobody from being trusted, and goes."""
+    kube, found = ClusterKube(), configuration()
+    for webhook in found["webhooks"]:
+        bundle = base64.b64encode(held + SECOND.encode()).decode()
+        webhook["clientConfig"] = webhook["clientConfig"] | {"caBundle": bundle}
+    kube.put(VALIDATING, found)
+    establish_all(kube, "gpustack", FIRST)
+    assert bundles(kube, VALIDATING) == [FIRST + SECOND] * 2
+
+
 def test_replicas_with_two_certificates_do_not_undo_each_other() -> None:
     """Each finds its own trusted, in whatever order they look, and writes no more."""
     kube = ClusterKube()
