@@ -22,7 +22,7 @@ from gpustack_delivery.errors import ConfigurationFault, HostFault
 from gpustack_delivery.node.cache import LAYOUT, digest_of, hex_of
 from gpustack_delivery.node.markers import read_listing, read_marker
 from gpustack_delivery.node.trees import DIRECTORY_MODE, FILE_MODE, directories
-from gpustack_delivery.vocabulary.manifest import Entry, Manifest
+from gpustack_delivery.vocabulary.manifest import Entry, Folders, Manifest
 
 READ_BYTES: Final = 1 << 20
 
@@ -109,11 +109,11 @@ def _identity(directory: Path) -> int | None:
 def _foreign(tree: Path, manifest: Manifest) -> Iterator[Damage]:
     """Yield what stands in a tree and not in its listing, and directories with another mode."""
     listed = {entry.path for entry in manifest.entries}
-    parents = {str(parent) for path in listed for parent in Path(path).parents}
+    folders = Folders(manifest.entries)
     for folder, names, files in os.walk(tree, onerror=_raise):
         here = Path(folder)
         shown = str(here.relative_to(tree))
-        if shown not in parents:
+        if here != tree and shown not in folders:
             yield Damage(shown, "the directory is not listed")
         elif stat.S_IMODE(here.lstat().st_mode) != DIRECTORY_MODE:
             yield Damage(shown, "the directory's mode has changed")

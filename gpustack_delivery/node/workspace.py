@@ -13,12 +13,12 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
-from gpustack_delivery.errors import HostFault
+from gpustack_delivery.errors import AttemptFault, HostFault, Reason
 from gpustack_delivery.node.cache import walk
-from gpustack_delivery.vocabulary.manifest import Entry
+from gpustack_delivery.vocabulary.manifest import Entry, Folders
 
 _SPARE: Final = 64
 """The tree moves when it is published and when it is deleted, and its paths may grow with it."""
@@ -68,21 +68,26 @@ class Workspace:
         """Keep what a former attempt left of these files, writable, and delete everything else.
 
         Raises:
+            AttemptFault: `InsufficientCapacity`, what is missing has more names than the filesystem
+                has inodes left.
             HostFault: a file cannot have its name here.
             OSError: the filesystem refused.
         """
         self._check_names(entries)
-        listed = {entry.path for entry in entries}
-        folders = {str(above) for path in listed for above in PurePosixPath(path).parents}
+        listed, folders = {entry.path for entry in entries}, Folders(entries)
+        missing = len(listed) + len(folders)
         foreign, removed, size_bytes, start = [], 0, 0, len(str(self.tree)) + 1
         for found in walk(self.tree):
             path, name = Path(found.path), found.path[start:]
             if found.is_dir(follow_symlinks=False):
                 path.chmod(0o755)  # a publication may have begun to seal it
-                if name not in folders:
+                if name in folders:
+                    missing -= 1
+                else:
                     foreign.append(path)
             elif found.is_file(follow_symlinks=False) and name in listed:
                 path.chmod(0o644)
+                missing -= 1
                 size_bytes += occupied_bytes(found.stat(follow_symlinks=False))
             else:
                 path.unlink()
@@ -94,6 +99,7 @@ class Workspace:
             _log.warning("foreign to the download, deleted: count=%d in=%s", count, self.tree)
         with self._lock:
             self._size_bytes = size_bytes
+        self._check_inodes(missing)
 
     def _check_names(self, entries: Sequence[Entry]) -> None:
         name_bytes = os.pathconf(self.tree, "PC_NAME_MAX")
@@ -103,6 +109,15 @@ class Workspace:
             if len(path) > path_bytes or max(map(len, path.split(b"/"))) > name_bytes:
                 message = "a file's path, or a name in it, is longer than the filesystem takes"
                 raise HostFault(message, detail=f"path={entry.path!r}")
+
+    def _check_inodes(self, needed: int) -> None:
+        """Refuse what can never be whole; a filesystem that says it has none at all makes them."""
+        facts = os.statvfs(self.tree)
+        if facts.f_files and needed > facts.f_favail:
+            message = (
+                f"{needed} files and folders more need as many inodes, {facts.f_favail} are free"
+            )
+            raise AttemptFault(Reason.INSUFFICIENT_CAPACITY, message)
 
 
 def occupied_bytes(facts: os.stat_result) -> int:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final, Self
 
 from gpustack_delivery.errors import HubFault, Verdict
@@ -104,6 +105,29 @@ class Manifest:
         return sum(entry.size_bytes for entry in self.entries)
 
 
+class Folders:
+    """The folders that files lie in, found without keeping them: a deep path has thousands."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        # Segments apart by what no path holds and what sorts before all else: the files of a folder
+        # follow one another, the first of them where the folder would stand.
+        self._ordered = sorted(entry.path.replace("/", "\0") for entry in entries)
+
+    def __contains__(self, folder: str) -> bool:
+        start = folder.replace("/", "\0") + "\0"
+        place = bisect_left(self._ordered, start)
+        return place < len(self._ordered) and self._ordered[place].startswith(start)
+
+    def __len__(self) -> int:
+        count, before = 0, [""]
+        for path in self._ordered:
+            *above, _ = path.split("\0")
+            shared = takewhile(lambda pair: pair[0] == pair[1], zip(before, above, strict=False))
+            count += len(above) - sum(1 for _ in shared)
+            before = above
+        return count
+
+
 def is_digest(text: str) -> bool:
     """Say whether a text is a manifest digest: `sha256:` and 64 lowercase hex digits."""
     return _MANIFEST_DIGEST.fullmatch(text) is not None
@@ -139,10 +163,7 @@ def _check_layout(entries: list[Entry]) -> None:
     for one, next_one in pairwise(entries):
         if one.path == next_one.path:
             raise _invalid(f"the path {repr(one.path)[:200]} is listed twice")
-    paths = {entry.path for entry in entries}
-    for path in paths:
-        parent = path.rpartition("/")[0]
-        while parent:
-            if parent in paths:
-                raise _invalid(f"{repr(parent)[:200]} is both a file and a directory")
-            parent = parent.rpartition("/")[0]
+    folders = Folders(entries)
+    for entry in entries:
+        if entry.path in folders:
+            raise _invalid(f"{repr(entry.path)[:200]} is both a file and a directory")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -164,3 +166,41 @@ def test_a_partial_that_was_looked_through_is_not_looked_at_again(
     workspace.grew(1000)
     workspace.grew(-500)
     assert workspace.size_bytes() == 5500
+
+
+def test_a_hostile_depth_costs_no_memory(workspace: Workspace) -> None:
+    """Paths that share no folder have thousands each; only the paths themselves are kept."""
+    hostile = entries(*(f"{number}/{'d/' * 1700}f" for number in range(20)))
+    tracemalloc.start()
+    try:
+        workspace.keep(hostile)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 10 * sum(len(entry.path) for entry in hostile)
+
+
+@pytest.mark.parametrize(
+    ("all_inodes", "free", "fits"), [(0, 0, True), (100, 4, True), (100, 3, False)]
+)
+def test_more_names_than_inodes_are_refused_before_a_byte_moves(
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    all_inodes: int,
+    free: int,
+    fits: bool,
+) -> None:
+    """What is there needs none, folders need one each, and some filesystems count none at all."""
+    (workspace.tree / "old").mkdir()
+    (workspace.tree / "old/f").touch()
+    wanted = entries("old/f", "old/g", "new/folder/f")
+    facts = SimpleNamespace(f_files=all_inodes, f_favail=free)
+    monkeypatch.setattr(os, "statvfs", lambda path: facts)
+    if fits:
+        workspace.keep(wanted)
+        return
+    with pytest.raises(AttemptFault, match="as many inodes, 3 are free") as caught:
+        workspace.keep(wanted)
+    assert str(caught.value).startswith("4 files and folders more")
+    assert caught.value.reason is Reason.INSUFFICIENT_CAPACITY

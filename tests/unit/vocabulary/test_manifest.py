@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
+from pathlib import PurePosixPath
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack_delivery.errors import HubFault, Verdict
-from gpustack_delivery.vocabulary.manifest import Entry, Manifest, is_digest
+from gpustack_delivery.vocabulary.manifest import Entry, Folders, Manifest, is_digest
 from gpustack_delivery.vocabulary.patterns import Patterns
 
 # Qwen/Qwen2.5-0.5B-Instruct at 7ae557604adf67be50417f59c2c2f167def9a775.
@@ -162,6 +164,52 @@ def test_impossible_trees_are_refused(entries: list[Entry], said: str) -> None:
     """Duplicates, impossible sizes and a file in a directory's place cannot be laid out."""
     with pytest.raises(HubFault, match=said):
         Manifest.of(entries)
+
+
+@pytest.mark.parametrize("between", ["a-b", "a.txt", "a b", "a!", "a/b", "a/b/c/d", "b"])
+def test_a_file_in_a_folders_place_is_found_whatever_sorts_between(between: str) -> None:
+    """In the order of bytes other names stand between a folder and what lies in it."""
+    with pytest.raises(HubFault, match="'a' is both a file and a directory"):
+        Manifest.of(Entry(path, 1, GIT) for path in ("a", "a/z", between))
+
+
+def calls_for(paths: list[str]) -> int:
+    """Return how many built-in functions are called to check a listing of these paths."""
+    entries = [Entry(path, 1, GIT) for path in paths]
+    count = 0
+
+    def profile(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "c_call"
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        Manifest.of(entries)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_a_deep_listing_takes_no_more_steps_than_a_flat_one() -> None:
+    """A listing's author chooses the depth; it must not choose how long we are busy."""
+    flat = [f"{number}-{'x' * 4000}" for number in range(20)]
+    deep = [f"{number}/{'d/' * 2000}f" for number in range(20)]
+    assert calls_for(deep) == calls_for(flat)
+
+
+paths_side_by_side = st.lists(
+    st.lists(st.sampled_from("ab-"), min_size=1, max_size=4).map("/".join), unique=True
+)
+
+
+@given(paths_side_by_side)
+def test_folders_are_what_the_paths_lie_in(paths: list[str]) -> None:
+    """Found and counted as if every one had been written down."""
+    known = {str(above) for path in paths for above in PurePosixPath(path).parents} - {"."}
+    folders = Folders(Entry(path, 1, GIT) for path in paths)
+    assert len(folders) == len(known)
+    assert {path for path in {*known, *paths, "b/b/b/b", "-"} if path in folders} == known
 
 
 def test_digest_depends_on_every_file_fact() -> None:
