@@ -10,6 +10,7 @@ Two families, and nothing else crosses a room's door:
     │   └── Waiting             not now: starting up, or backing off           -> UNAVAILABLE
     └── Fault                   something outside failed
         ├── AttemptFault        a download attempt ended, with its Reason
+        │   └── DiskFault       by the node's own disk: no source is to blame
         ├── HubFault            a hub refused or failed, with its Verdict
         ├── HostFault           the kernel or the filesystem failed            -> INTERNAL
         ├── ConfigurationFault  a flag, a Setting or a spec that cannot be executed
@@ -101,6 +102,10 @@ class AttemptFault(Fault):
     def __init__(self, reason: Reason, message: str = "", *, detail: str = "") -> None:
         super().__init__(message, detail=detail)
         self.reason = reason
+
+
+class DiskFault(AttemptFault):
+    """The node's own disk ended a download attempt; another source would have met the same."""
 
 
 class HubFault(Fault):

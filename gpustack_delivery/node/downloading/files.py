@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpustack_delivery.adapters.hashing import Hasher
-from gpustack_delivery.errors import AttemptFault, HostFault, Reason
+from gpustack_delivery.errors import DiskFault, HostFault, Reason
 from gpustack_delivery.node.downloading.answers import Body
 from gpustack_delivery.node.downloading.fetching import RETRIES, Fetcher, Segment, Source
 from gpustack_delivery.node.downloading.ledger import Target
@@ -255,15 +255,15 @@ class File:
             self._workspace.grew(-occupied_bytes(facts))
 
 
-def disk_fault(error: OSError | HostFault) -> AttemptFault:
+def disk_fault(error: OSError | HostFault) -> DiskFault:
     """Return what a refusal of the filesystem, or what was found on it, means for an attempt."""
     cause = error if isinstance(error, OSError) else error.__cause__
     detail = getattr(error, "detail", "") or str(error)
     if not isinstance(cause, OSError):
-        return AttemptFault(Reason.SOURCE_UNAVAILABLE, str(error), detail=detail)
+        return DiskFault(Reason.SOURCE_UNAVAILABLE, str(error), detail=detail)
     name = errno.errorcode.get(cause.errno or 0, "unknown error")
     if cause.errno in _FULL:
         message = f"the disk is full, in bytes or in inodes: {name}"
-        return AttemptFault(Reason.INSUFFICIENT_CAPACITY, message, detail=detail)
+        return DiskFault(Reason.INSUFFICIENT_CAPACITY, message, detail=detail)
     message = f"the node's disk failed: {name}"
-    return AttemptFault(Reason.SOURCE_UNAVAILABLE, message, detail=detail)
+    return DiskFault(Reason.SOURCE_UNAVAILABLE, message, detail=detail)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from gpustack_delivery.decisions.peering import Peer, awaited, holders
-from gpustack_delivery.errors import AttemptFault, Reason
+from gpustack_delivery.errors import AttemptFault, DiskFault, Reason
 from gpustack_delivery.node.downloading import Cancellation
 from gpustack_delivery.node.peers.discovery import Directory
 from gpustack_delivery.node.peers.pulling import Peers
@@ -31,7 +31,6 @@ from gpustack_delivery.vocabulary.node_store import ModelState
 GATHER_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 5.0
 PATIENCE_SECONDS: Final = 300.0
-_NOT_THE_PEERS: Final = frozenset({Reason.CANCELED, Reason.INSUFFICIENT_CAPACITY})
 _log = logging.getLogger(__name__)
 
 
@@ -132,7 +131,7 @@ class Search:
         Raises:
             AttemptFault: the fault itself, if it is not the peer's.
         """
-        if fault.reason in _NOT_THE_PEERS:
+        if fault.reason is Reason.CANCELED or isinstance(fault, DiskFault):
             raise fault
         _log.warning(
             "peer set aside: node=%s digest=%s reason=%s message=%s detail=%s",

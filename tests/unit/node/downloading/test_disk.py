@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpustack_delivery.adapters.host import KernelDisk
-from gpustack_delivery.errors import AttemptFault, HostFault, Reason
+from gpustack_delivery.errors import AttemptFault, DiskFault, HostFault, Reason
 from gpustack_delivery.node.downloading import writing
 from tests.unit.node.downloading.site import CHECKPOINT, SEGMENT, Site, pattern
 from tests.unit.origin import Handler, Origin
@@ -45,8 +45,8 @@ def site_of(serve: Serve) -> Site:
 
 
 def ended(site: Site) -> tuple[Reason, str]:
-    """Fetch a file that cannot be stored and return why."""
-    with pytest.raises(AttemptFault) as caught:
+    """Fetch a file that cannot be stored and return why, which is no source's fault."""
+    with pytest.raises(DiskFault) as caught:
         site.fetch(site.target("f", CONTENT))
     return caught.value.reason, str(caught.value)
 

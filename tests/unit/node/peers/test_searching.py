@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Iterator
 
@@ -9,8 +11,8 @@ import pytest
 
 from gpustack_delivery.adapters.host import KernelDisk
 from gpustack_delivery.decisions.peering import Peer
-from gpustack_delivery.errors import AttemptFault, Forbidden, Reason
-from gpustack_delivery.node.downloading import Cancellation, Limits
+from gpustack_delivery.errors import AttemptFault, Forbidden, HostFault, Reason
+from gpustack_delivery.node.downloading import Cancellation, Limits, disk_fault
 from gpustack_delivery.node.peers.discovery import SET_ASIDE_SECONDS, Directory
 from gpustack_delivery.node.peers.options import PeerOptions
 from gpustack_delivery.node.peers.pulling import Peers
@@ -111,16 +113,25 @@ def test_a_failed_peer_is_not_asked_again(scene: Scene) -> None:
     assert scene.another().next_peer(wait=False) == peer
 
 
-@pytest.mark.parametrize("reason", [Reason.CANCELED, Reason.INSUFFICIENT_CAPACITY])
-def test_our_own_trouble_is_not_a_peers(scene: Scene, reason: Reason) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [
+        AttemptFault(Reason.CANCELED),
+        *(disk_fault(OSError(n, os.strerror(n))) for n in (errno.ENOSPC, errno.EIO, errno.EROFS)),
+        disk_fault(HostFault("the download holds something foreign")),
+    ],
+    ids=str,
+)
+def test_our_own_trouble_is_not_a_peers(scene: Scene, fault: AttemptFault) -> None:
     """It ends the attempt, and the peer keeps its good name."""
     scene.node("a", "10.0.0.1", state="Ready")
     peer = scene.search.next_peer(wait=False)
     assert peer is not None
     with pytest.raises(AttemptFault) as caught:
-        scene.search.failed(peer, AttemptFault(reason))
-    assert caught.value.reason is reason
+        scene.search.failed(peer, fault)
+    assert caught.value is fault
     assert scene.search.next_peer(wait=False) == peer
+    assert scene.another().next_peer(wait=False) == peer
 
 
 @pytest.mark.parametrize(
