@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
+_LOOPS: Final = Path("/dev/loop-control")
 
 
 @functools.cache
@@ -84,6 +85,7 @@ PROBES: Final[Mapping[str, Callable[[], bool]]] = {
     "git": lambda: shutil.which("git") is not None and (_ROOT / ".git").exists(),
     "root": lambda: os.geteuid() == 0,
     "kernel-mounts": _kernel_mounts,
+    "loop-mounts": lambda: shutil.which("mkfs.ext4") is not None and _LOOPS.exists(),
     "direct-writes": _direct_writes,
     "libnettle": lambda: _loads("libnettle.so.8"),
     "aria2c": lambda: shutil.which("aria2c") is not None,

@@ -54,6 +54,7 @@ class Facts:
         generation: of the spec that was read, valid or not.
         capacity: of the cache filesystem, and the cache's own bytes.
         models: every entry, in any order; times may be uncut.
+        trouble: why the cache cannot be used now; "" if it can.
         invalid: what fails in the spec or its CA ConfigMap; "" for a valid one.
         cap_note: what to know about the watermarks in force; "" if nothing.
         skipped: why the last collection removed nothing; "" if it ran.
@@ -63,6 +64,7 @@ class Facts:
     generation: int
     capacity: Capacity
     models: tuple[ModelEntry, ...]
+    trouble: str = ""
     invalid: str = ""
     cap_note: str = ""
     skipped: str = ""
@@ -146,9 +148,13 @@ def _rank(entry: ModelEntry) -> tuple[bool, float, str]:
 
 def _ready(facts: Facts, omitted: int) -> Condition:
     skipped = f"collection skipped: {facts.skipped}" if facts.skipped else ""
-    if facts.invalid:
-        trouble = f"no download starts until the configuration is corrected: {facts.invalid}"
-        return Condition(READY, FALSE, "InvalidConfiguration", _joined([trouble, skipped]))
+    if facts.trouble or facts.invalid:
+        # The contract has one reason for a node on which no download starts and nothing is
+        # collected; the message tells a cache that fails from a configuration that does.
+        out = f"nothing new is mounted or downloaded: {facts.trouble}" if facts.trouble else ""
+        wrong = f"no download starts until the configuration is corrected: {facts.invalid}"
+        parts = [out, wrong if facts.invalid else "", skipped]
+        return Condition(READY, FALSE, "InvalidConfiguration", _joined(parts))
     more = f"{omitted} more models are on the node than this list holds" if omitted else ""
     return Condition(READY, TRUE, "Serving", _joined([facts.cap_note, more, skipped]))
 

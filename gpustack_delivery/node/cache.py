@@ -15,6 +15,7 @@ releases with the process.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -30,6 +31,26 @@ from gpustack_delivery.vocabulary.manifest import is_digest
 LAYOUT: Final = b"gpustack-model-store v1\n"
 # What a fresh filesystem, or a start that was cut short, may have left in an otherwise empty root.
 _HARMLESS: Final = frozenset({"lost+found", "layout.tmp"})
+# What a filesystem answers that is broken, or whose disk or server is gone; it may come back.
+_AWAY: Final = frozenset(
+    {
+        errno.EIO,
+        errno.ENXIO,
+        errno.ENODEV,
+        errno.ENOMEDIUM,
+        errno.EREMOTEIO,
+        errno.EUCLEAN,
+        errno.ESTALE,
+        errno.ENOTCONN,
+        errno.ECONNABORTED,
+        errno.ECONNRESET,
+        errno.ECONNREFUSED,
+        errno.ESHUTDOWN,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ETIMEDOUT,
+    }
+)
 
 
 class CacheRoot:
@@ -50,7 +71,8 @@ class CacheRoot:
 
         Raises:
             ConfigurationFault: it holds something else, is in use, or cannot be used; it is
-            untouched.
+                untouched.
+            HostFault: its filesystem does not answer; `is_away`.
         """
         try:
             self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -62,6 +84,8 @@ class CacheRoot:
             raise
         except (OSError, HostFault) as error:
             self.close()
+            if is_away(error):
+                raise self._silent(error) from error
             reason = getattr(error, "strerror", None) or error
             raise ConfigurationFault(
                 f"the cache root {self.path} cannot be used: {reason}"
@@ -72,6 +96,33 @@ class CacheRoot:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def probe(self, *, writable: bool = True) -> None:
+        """See whether the root's filesystem answers, and whether it can be written.
+
+        Raises:
+            HostFault: it does not, or cannot.
+        """
+        try:
+            (self.path / "layout").read_bytes()
+            read_only = os.statvfs(self.path).f_flag & os.ST_RDONLY
+        except OSError as error:
+            if is_away(error):
+                raise self._silent(error) from error
+            return
+        if read_only and writable:
+            raise HostFault(
+                f"the filesystem of the cache root {self.path} has become read-only: see the "
+                "node's kernel log"
+            )
+
+    def _silent(self, error: OSError | HostFault) -> HostFault:
+        code = errno.errorcode[_number(error)]
+        message = (
+            f"the filesystem of the cache root {self.path} does not answer ({code}): see the "
+            "node's kernel log, and restart this plugin when it is mounted anew"
+        )
+        return HostFault(message, detail=getattr(error, "detail", "") or str(error))
 
     def _check(self) -> None:
         layout = self.path / "layout"
@@ -125,6 +176,18 @@ class CacheRoot:
             raise ConfigurationFault(
                 f"the cache root {self.path} is in use by another model manager"
             ) from None
+
+
+def is_away(error: OSError | HostFault) -> bool:
+    """Say whether an error means that a filesystem does not answer at all, for now at least."""
+    return _number(error) in _AWAY
+
+
+def _number(error: OSError | HostFault) -> int:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__
+    return (cause.errno or 0) if cause is not None else 0
 
 
 def digest_of(name: str) -> str | None:

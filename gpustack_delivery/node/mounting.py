@@ -34,6 +34,7 @@ from gpustack_delivery.errors import HostFault, Malformed, Pending, Refused, Wai
 from gpustack_delivery.mirror import Mirror
 from gpustack_delivery.node.attempts import Attempts
 from gpustack_delivery.node.collector import Store
+from gpustack_delivery.node.health import Health
 from gpustack_delivery.node.metrics import Metrics
 from gpustack_delivery.node.references import Reference
 from gpustack_delivery.ports import Clock, Mount, Mounts
@@ -49,6 +50,7 @@ class Reception:
     """What mount calls are answered from."""
 
     store: Store
+    health: Health
     artifacts: Mirror[ModelArtifact]
     attempts: Attempts
     mounts: Mounts
@@ -94,7 +96,7 @@ class Mounting:
             if not self._around.artifacts.synced:
                 raise Waiting("the plugin is starting and has not read the ModelArtifacts yet")
             if not self._around.store.references.rebuilt:
-                raise Waiting("the references on this node cannot be read: see the plugin's log")
+                raise Waiting(self._around.health.trouble)
             try:
                 self._judge_and_mount(request, token)
             except Refused:

@@ -1,7 +1,8 @@
 """The node plugin, put together: what it needs, what it owns, in which order it starts.
 
 The order is the safety: the cache is taken first, then the references are rebuilt from the live
-mounts, then what a kill left behind is cleared, and only then does anything answer. `stop` saves
+mounts, then what a kill left behind is cleared, and only then does anything answer. Where the
+cache's filesystem does not answer, that waits, and so does every mount. `stop` saves
 nothing, because nothing needs saving: a plugin that was killed at any instruction starts from the
 same files as one that was stopped.
 
@@ -18,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from gpustack_delivery.decisions.addresses import listening_fault, object_name_fault
 from gpustack_delivery.decisions.authorization import KubeletDirectory
-from gpustack_delivery.errors import ConfigurationFault, HostFault
+from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.mirror import Mirror
 from gpustack_delivery.node.attempts import Attempts
 from gpustack_delivery.node.cache import CacheRoot
@@ -28,6 +29,7 @@ from gpustack_delivery.node.csi import DriverSocket
 from gpustack_delivery.node.delivery import Surroundings
 from gpustack_delivery.node.downloading import Limits
 from gpustack_delivery.node.endpoints import Endpoints
+from gpustack_delivery.node.health import Health
 from gpustack_delivery.node.ledger import Ledger
 from gpustack_delivery.node.metrics import Metrics
 from gpustack_delivery.node.mounting import Mounting, Reception
@@ -120,7 +122,7 @@ class Plugin:
             PurePosixPath(os.path.normpath(options.kubelet_dir)),
             PurePosixPath(os.path.realpath(options.kubelet_dir)),
         )
-        clock, disk = world.clock, world.disk
+        clock, disk, mounts = world.clock, world.disk, world.mounts
         root = CacheRoot(options.cache_root, disk)
         self._store = Store(
             root=root,
@@ -129,6 +131,7 @@ class Plugin:
             ledger=Ledger(root, disk),
             references=References(root, disk, (Path(kubelet.path), Path(kubelet.resolved))),
         )
+        self._health = Health(self._store, mounts)
         self._metrics = Metrics()
         self._reporter = Reporter(options.node_name, options.namespace, world)
         self._artifacts = Mirror(
@@ -139,7 +142,7 @@ class Plugin:
             routes(limits, clock, disk), limits, self._beside_kubelet
         )
         self._collector = Collector(
-            self._store, self._configuration, (clock, disk, world.mounts), self._metrics
+            self._store, self._configuration, (clock, disk, mounts), self._metrics
         )
         self._peers: PeerSync | None = None
         if options.peer_sync.port:
@@ -152,7 +155,7 @@ class Plugin:
         )
         self._attempts = Attempts(around, self._reporter.changed)
         reception = Reception(
-            self._store, self._artifacts, self._attempts, world.mounts, self._metrics, clock
+            self._store, self._health, self._artifacts, self._attempts, mounts, self._metrics, clock
         )
         mounting = Mounting(reception, kubelet, self._reporter.changed)
         self._socket = DriverSocket(options.csi_socket, options.node_name, mounting)
@@ -182,8 +185,7 @@ class Plugin:
                 "mount it where it has the same path"
             )
         try:
-            self._store.root.open()
-            self._recover()
+            self._health.start()
             self._socket.start()
             self._listen()
             if self._peers is not None:
@@ -191,7 +193,12 @@ class Plugin:
             self._artifacts.start()
             self._attempts.start()
             sources = Sources(
-                self._store, self._collector, self._configuration, self._attempts, self._metrics
+                self._store,
+                self._health,
+                self._collector,
+                self._configuration,
+                self._attempts,
+                self._metrics,
             )
             self._reporter.start(sources)
         except BaseException:
@@ -213,21 +220,6 @@ class Plugin:
         self._configuration.close()
         self._store.root.close()
 
-    def _recover(self) -> None:
-        """Make memory what the disk and the mount table say, and clear what no one owns."""
-        store = self._store
-        store.ledger.load()
-        store.trees.load()
-        store.partials.discard_orphans(store.ledger.all().keys())
-        try:
-            table = self._world.mounts.table()
-            store.references.rebuild(table)
-            store.trees.discard_strays(store.references.digests())
-            store.trees.empty_trash(mount.root for mount in table)
-        except HostFault as fault:
-            # Mounts wait and nothing is collected until the reporter's next try succeeds.
-            _log.error("references cannot be rebuilt: %s detail=%s", fault, fault.detail)
-
     def _listen(self) -> None:
         try:
             self._endpoints.start()
@@ -242,6 +234,4 @@ class Plugin:
     def _unready(self) -> str:
         if not self._artifacts.synced:
             return "the ModelArtifacts have not been read yet"
-        if not self._store.references.rebuilt:
-            return "the references on this node cannot be read"
-        return ""
+        return "" if self._store.references.rebuilt else self._health.trouble

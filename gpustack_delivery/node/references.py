@@ -90,6 +90,7 @@ class References:
         self._kubelet = kubelet
         self._lock = threading.Lock()
         self._by_target: dict[str, Reference] = {}
+        self._gone: set[str] = set()  # dropped before the references were known
         self._rebuilt = False
 
     @property
@@ -127,6 +128,9 @@ class References:
                     write_record(self._path(target), reference.to_wire(), self._disk)
             found[target] = reference
         with self._lock:
+            for target in self._gone & found.keys():  # unmounted since the table was read
+                del found[target]
+                self._remove(self._path(target))
             self._by_target = found
             self._rebuilt = True
 
@@ -165,6 +169,8 @@ class References:
         """
         with self._lock:
             reference = self._by_target.pop(target, None)
+            if not self._rebuilt:
+                self._gone.add(target)
             if reference is not None:
                 self._remove(self._path(target))
         return reference

@@ -28,10 +28,10 @@ from gpustack_delivery.mirror import Key, Mirror
 from gpustack_delivery.node.attempts import Attempts
 from gpustack_delivery.node.collector import Collection, Collector, Store
 from gpustack_delivery.node.configuration import Configuration
+from gpustack_delivery.node.health import Health
 from gpustack_delivery.node.ledger import Memory
 from gpustack_delivery.node.markers import Marker
 from gpustack_delivery.node.metrics import Metrics
-from gpustack_delivery.node.references import References
 from gpustack_delivery.ports import Clock, Disk, Kube, Mounts, Selection
 from gpustack_delivery.vocabulary.node_store import (
     Capacity,
@@ -59,6 +59,7 @@ class Sources:
     """What a report is made from."""
 
     store: Store
+    health: Health
     collector: Collector
     configuration: Configuration
     attempts: Attempts
@@ -101,6 +102,7 @@ class Reporter:
         self._due = True
         self._stopping = False
         self._said_absent = False
+        self._capacity = Capacity()
         self._written: Json | None = None
         self._written_at = -inf
         self._sources: Sources | None = None
@@ -154,7 +156,7 @@ class Reporter:
             self._wait(pause)
 
     def _pause_after(self, sources: Sources) -> float:
-        soon = sources.attempts.running() or not sources.store.references.rebuilt
+        soon = sources.attempts.running() or sources.health.trouble
         return DOWNLOADING_SECONDS if soon else ROUND_SECONDS
 
     def _wait(self, seconds: float) -> None:
@@ -165,7 +167,7 @@ class Reporter:
                 clock.wait(self._condition, left)
 
     def _round(self, sources: Sources) -> None:
-        self._learn_references(sources.store.references)
+        sources.health.look()
         body = self._current()
         if body is None and self._stores.synced:
             self._say_absent()
@@ -173,14 +175,6 @@ class Reporter:
             spec = NodeModelStore.from_wire(body | {"status": {}}).spec
             sources.configuration.apply(spec, self._bundle_of)
             self._report(sources, body, sources.collector.collect())
-
-    def _learn_references(self, references: References) -> None:
-        """Rebuild the references if the start could not; until then nothing is mounted."""
-        if not references.rebuilt:
-            try:
-                references.rebuild(self._world.mounts.table())
-            except HostFault as fault:
-                _log.error("references cannot be rebuilt: %s detail=%s", fault, fault.detail)
 
     def _say_absent(self) -> None:
         """Say what the plugin waits for: at first that is usual, after a while it is a mistake."""
@@ -227,22 +221,34 @@ class Reporter:
         self.changed()
 
     def _facts(self, sources: Sources, body: Json, collection: Collection) -> Facts:
-        store, configuration = sources.store, sources.configuration
-        usage = self._world.disk.usage(store.root.path)
-        markers = store.trees.markers()
-        stored_bytes = sum(marker.size_bytes for marker in markers)
-        stored_bytes += sum(store.partials.sizes().values())
-        sources.metrics.measured(stored_bytes, usage.total_bytes)
-        effective = configuration.watermarks(usage)
+        markers, trouble = sources.store.trees.markers(), sources.health.trouble
+        cap_note = ""
+        try:
+            cap_note = self._measure(sources, markers)
+        except HostFault:
+            if not trouble:
+                raise
         return Facts(
             generation=body["metadata"].get("generation", 0),
-            capacity=Capacity(usage.total_bytes, stored_bytes, used_percent(usage)),
+            capacity=self._capacity,
             models=tuple(_entries(sources, markers)),
-            invalid=configuration.fault,
-            cap_note=effective.note if effective else "",
+            trouble=trouble,
+            invalid=sources.configuration.fault,
+            cap_note=cap_note,
             skipped=collection.skipped,
             nothing_to_remove=collection.nothing_to_remove,
         )
+
+    def _measure(self, sources: Sources, markers: Iterable[Marker]) -> str:
+        """Learn the capacity, which stays where it cannot be measured; return the cap's note."""
+        store = sources.store
+        usage = self._world.disk.usage(store.root.path)
+        stored_bytes = sum(marker.size_bytes for marker in markers)
+        stored_bytes += sum(store.partials.sizes().values())
+        sources.metrics.measured(stored_bytes, usage.total_bytes)
+        self._capacity = Capacity(usage.total_bytes, stored_bytes, used_percent(usage))
+        effective = sources.configuration.watermarks(usage)
+        return effective.note if effective else ""
 
 
 def _entries(sources: Sources, markers: Iterable[Marker]) -> Iterator[ModelEntry]:
