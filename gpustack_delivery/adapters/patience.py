@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from gpustack_delivery.adapters.flights import Flight, aboard
+from gpustack_delivery.adapters.threads import start
+from gpustack_delivery.errors import HostFault
 from gpustack_delivery.ports import Clock
 
 ERRAND_SECONDS: Final = 300.0
@@ -38,7 +40,11 @@ class Patience:
 
     @contextmanager
     def errand(self) -> Iterator[Flight]:
-        """Let this thread's requests travel on a flight that is aborted after five minutes."""
+        """Let this thread's requests travel on a flight that is aborted after five minutes.
+
+        Raises:
+            HostFault: there is no thread left to watch the time.
+        """
         flight = Flight()
         until = self._clock.monotonic() + ERRAND_SECONDS
         watcher = threading.Thread(
@@ -46,7 +52,12 @@ class Patience:
         )
         with self._changed:
             self._flights.add(flight)
-        watcher.start()
+        try:
+            start(watcher)
+        except HostFault:
+            with self._changed:
+                self._flights.remove(flight)
+            raise
         try:
             with aboard(flight):
                 yield flight

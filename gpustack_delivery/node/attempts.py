@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from gpustack_delivery.adapters.threads import start
 from gpustack_delivery.decisions.authorization import Grant
 from gpustack_delivery.decisions.backoff import holds_back, setback
 from gpustack_delivery.decisions.reporting import (
@@ -131,10 +132,13 @@ class Attempts:
     def _begin(self, attempt: Attempt) -> None:
         name = f"download:{hex_of(attempt.digest)[:8]}"
         thread = threading.Thread(target=self._run, args=(attempt,), name=name, daemon=True)
+        try:
+            start(thread)
+        except HostFault as fault:
+            raise Waiting(f"no download can begin now: {fault}") from fault
         self._running[attempt.digest] = attempt
         self._threads.add(thread)
         self._moved.notify_all()
-        thread.start()
 
     def _run(self, attempt: Attempt) -> None:
         digest, collector = attempt.digest, self._around.collector

@@ -16,6 +16,7 @@ import logging
 import os
 import socket
 import stat
+import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -82,7 +83,7 @@ class SocketServer:
             ConfigurationFault: something else stands at the path, or it cannot be used.
         """
         _make_way(self._path)
-        pool = self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix=self._path.name)
+        pool = self._pool = _staffed(self._path.name)
         server = grpc.server(pool)
         self._register(server)
         try:
@@ -237,6 +238,30 @@ def driver_name(path: Path, *, timeout_seconds: float) -> str:
             ) from None
     name: str = answer.name
     return name
+
+
+def _staffed(name: str) -> ThreadPoolExecutor:
+    """Return a pool whose threads are all there.
+
+    One that grows by the call is the end of the socket when the system has no thread left: gRPC's
+    own thread, which hears of it, answers nobody any more.
+
+    Raises:
+        ConfigurationFault: there are not enough.
+    """
+    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix=name)
+    together = threading.Barrier(WORKERS)
+    try:
+        for _ in range(WORKERS):
+            pool.submit(together.wait)
+    except RuntimeError as error:
+        together.abort()
+        pool.shutdown()
+        raise ConfigurationFault(
+            f"the {WORKERS} threads that answer on {name} cannot be started: the Pod or the node "
+            "has too many; see podPidsLimit"
+        ) from error
+    return pool
 
 
 def _make_way(path: Path) -> None:

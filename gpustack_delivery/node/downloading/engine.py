@@ -26,6 +26,7 @@ from typing import Final
 
 from gpustack_delivery.adapters.hashing import Hashing
 from gpustack_delivery.adapters.http import Http
+from gpustack_delivery.adapters.threads import start
 from gpustack_delivery.errors import AttemptFault, HostFault, Reason
 from gpustack_delivery.node.downloading.answers import mismatch
 from gpustack_delivery.node.downloading.cancellation import Cancellation
@@ -166,6 +167,7 @@ class _Crew:
         self._keeper = keeper
         self._fetchers: list[Fetcher] = []
         self._threads: list[threading.Thread] = []
+        self._growing = True
 
     def cancel(self) -> None:
         """End the attempt because nobody wants it any more."""
@@ -178,7 +180,9 @@ class _Crew:
                 self._work.later(partial(self._settle, file))
         for number in range(min(HASHERS, sum(not file.in_one_piece for file in files))):
             self._work.hasher_enters()
-            self._start(f"hash-{number + 1}", self._hash, self._work.hasher_leaves)
+            leave = self._work.hasher_leaves
+            if not self._start(f"hash-{number + 1}", self._hash, leave, first=not number):
+                break
         try:
             self._keep()
         finally:
@@ -275,12 +279,12 @@ class _Crew:
 
     def _add_fetchers(self) -> None:
         wanted = min(self._terms.limits.concurrency, self._work.pieces)
-        while len(self._fetchers) < wanted and self._work.enter():
+        while self._growing and len(self._fetchers) < wanted and self._work.enter():
             fetcher = Fetcher(self._terms)
-            self._fetchers.append(fetcher)
-            self._start(
-                f"fetch-{len(self._fetchers)}", partial(self._fetch, fetcher), self._work.leave
-            )
+            first = not self._fetchers
+            self._fetchers.append(fetcher)  # at once: an attempt that ends looks for its requests
+            name, fetch = f"fetch-{len(self._fetchers)}", partial(self._fetch, fetcher)
+            self._growing = self._start(name, fetch, self._work.leave, first=first)
 
     def _end_stalled(self) -> float:
         """Bring down requests that got no further for too long; return when to look again."""
@@ -306,13 +310,21 @@ class _Crew:
                 watch.flight.abort()
         self._terms.limits.wake()
 
-    def _start(self, name: str, target: Task, left: Task) -> None:
+    def _start(self, name: str, target: Task, left: Task, *, first: bool) -> bool:
+        """Start a thread; where there is none left, the first of its kind is all others' end."""
         owner = threading.current_thread().name
         thread = threading.Thread(
             target=self._guard, args=(target, left), name=f"{owner}/{name}", daemon=True
         )
+        try:
+            start(thread)
+        except HostFault as fault:
+            left()
+            if first:
+                self._fail(disk_fault(fault))
+            return False
         self._threads.append(thread)
-        thread.start()
+        return True
 
     def _guard(self, target: Task, left: Task) -> None:
         try:
