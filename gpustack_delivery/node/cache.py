@@ -147,7 +147,15 @@ class CacheRoot:
 
         Publishing is a rename, which no other filesystem takes.
         """
-        for place in (self.published, self.partial, self.trash, self.references.parent):
+        ledger = self.references.parent
+        for place in (
+            self.published,
+            self.partial,
+            self.trash,
+            ledger,
+            self.references,
+            self.digests,
+        ):
             elsewhere = place.exists() and self._disk.device(place) != self._disk.device(self.path)
             if place.is_symlink() or elsewhere:
                 raise ConfigurationFault(

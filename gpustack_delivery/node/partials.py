@@ -11,12 +11,13 @@ Rules: NS-DL-18, NS-DL-29, NS-REF-06, NS-GC-04, NS-RES-05.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Set
 from pathlib import Path
 
 from gpustack_delivery.errors import HostFault
-from gpustack_delivery.node.cache import CacheRoot, digest_of, hex_of
+from gpustack_delivery.node.cache import CacheRoot, delete_tree, digest_of, hex_of
 from gpustack_delivery.node.trees import clear, directories
 from gpustack_delivery.node.workspace import Workspace
 
@@ -54,6 +55,7 @@ class Partials:
             for directory in (workspace.tree, workspace.state):
                 _make_way(directory)
                 directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _keep_files(workspace.state)
             (workspace.path / "marker").unlink(missing_ok=True)  # of a publication that was cut
         except OSError as error:
             message = f"the download cannot be prepared: {error.strerror}"
@@ -104,6 +106,14 @@ def _make_way(path: Path) -> None:
     """Delete what stands in a directory's place and is none: a link, whatever it leads to."""
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         path.unlink()
+
+
+def _keep_files(folder: Path) -> None:
+    """Delete what is no plain file in a folder that holds nothing else."""
+    with os.scandir(folder) as listing:
+        odd = [Path(found.path) for found in listing if not found.is_file(follow_symlinks=False)]
+    for path in odd:
+        delete_tree(path)
 
 
 def _numbered(parent: Path) -> list[int]:

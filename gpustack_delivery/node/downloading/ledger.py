@@ -21,11 +21,14 @@ import stat
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from gpustack_delivery.adapters.hashing import HashState
 from gpustack_delivery.ports import Disk
 from gpustack_delivery.vocabulary.manifest import Entry
 
+# No link is followed, and nobody waits for the other end of a pipe.
+_PLAIN: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
 
 
@@ -78,7 +81,7 @@ class Ledger:
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._record(entry)
         scratch = path.with_suffix(".tmp")
-        scratch.write_text(json.dumps(record), "utf-8")
+        _write_afresh(scratch, json.dumps(record))
         disk.sync_file(scratch)
         scratch.replace(path)
 
@@ -98,7 +101,7 @@ class Ledger:
         records = [entry for entry in entries if self._record(entry).exists()]
         if len(kept) < len(noted):
             scratch = self._finished().with_suffix(".tmp")
-            scratch.write_text("".join(f"{line}\n" for line in kept), "utf-8")
+            _write_afresh(scratch, "".join(f"{line}\n" for line in kept))
             disk.sync_file(scratch)
             scratch.replace(self._finished())
         for entry in records:
@@ -115,8 +118,7 @@ class Ledger:
         lines = "".join(json.dumps(_identity(entry)) + "\n" for entry in entries)
         self._directory.mkdir(parents=True, exist_ok=True)
         # It begins with a line end: a line torn by a crash must not swallow the next one.
-        with self._finished().open("a", encoding="utf-8") as file:
-            file.write("\n" + lines)
+        _write(self._finished(), "\n" + lines, os.O_APPEND)
         disk.sync_file(self._finished())
 
     def finished(self, targets: Sequence[Target]) -> set[str]:
@@ -169,9 +171,22 @@ def _noted(line: str) -> tuple[object, ...]:
     return noted
 
 
+def _write_afresh(path: Path, text: str) -> None:
+    """Write a new file in place of whatever had its name: what that leads to is not ours."""
+    path.unlink(missing_ok=True)
+    _write(path, text, os.O_EXCL)
+
+
+def _write(path: Path, text: str, flags: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | _PLAIN | flags, 0o644)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8", "replace")
+        with os.fdopen(os.open(path, os.O_RDONLY | _PLAIN), "rb") as file:
+            return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from gpustack_delivery.errors import AttemptFault, HostFault, Reason
-from gpustack_delivery.node.cache import delete_tree, walk
+from gpustack_delivery.node.cache import CacheRoot, delete_tree, walk
+from gpustack_delivery.node.partials import Partials
 from gpustack_delivery.node.workspace import Workspace
 from gpustack_delivery.vocabulary.manifest import Entry
-from tests.unit.fakes import eventually
+from tests.unit.fakes import FakeDisk, eventually
 from tests.unit.node.stage import Stage
 
 PRECIOUS = b"precious"
@@ -79,6 +80,23 @@ def test_what_is_planted_between_two_attempts_is_not_followed_and_goes(
         "config.json": PRECIOUS,
         "model.bin": PRECIOUS,
     }
+
+
+def test_what_is_no_file_among_the_engines_notes_goes(tmp_path: Path) -> None:
+    """A link or a pipe in place of a note would end one attempt after the other."""
+    partials, outside = Partials(CacheRoot(tmp_path, FakeDisk())), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "note").write_bytes(PRECIOUS)
+    (tmp_path / "partial").mkdir()
+    state = partials.begin("sha256:" + "a" * 64, 0).state
+    (state / "note.json").write_text("{}")
+    (state / "finished").symlink_to(outside / "note")
+    (state / "folder.json").mkdir()
+    (state / "link.json").symlink_to(outside)
+    os.mkfifo(state / "note.tmp")
+    state = partials.begin("sha256:" + "a" * 64, 1).state
+    assert [path.name for path in state.iterdir()] == ["note.json"]
+    assert (outside / "note").read_bytes() == PRECIOUS
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,9 @@ def test_a_root_that_holds_something_else_is_refused_untouched(stage: Stage, con
     assert listing(stage.root) == before
 
 
-@pytest.mark.parametrize("name", ["published", "partial", "trash", "ledger"])
+@pytest.mark.parametrize(
+    "name", ["published", "partial", "trash", "ledger", "ledger/refs", "ledger/digests"]
+)
 def test_a_root_that_leads_elsewhere_is_refused_untouched(stage: Stage, name: str) -> None:
     """A link in a directory's place: nobody knows whose files lie where it leads."""
     stage.start()

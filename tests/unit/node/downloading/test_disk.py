@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import subprocess
 import sys
@@ -209,6 +210,51 @@ def test_failed_sync_of_small_files(serve: Serve) -> None:
     site.use(KernelDisk())
     site.fetch(*targets)
     assert site.resumable(*targets) == 500
+
+
+PLANTED: dict[str, Callable[[Path, Path], None]] = {
+    "a link": lambda path, outside: path.symlink_to(outside),
+    "a link to nothing": lambda path, outside: path.symlink_to(outside.with_name("nothing")),
+    "a second name": lambda path, outside: path.hardlink_to(outside),
+    "a pipe": lambda path, _: os.mkfifo(path),
+}
+
+
+@pytest.mark.parametrize("note", ["checkpoint", "finished"])
+@pytest.mark.parametrize("what", PLANTED)
+def test_what_is_planted_where_a_note_is_written_is_replaced(
+    serve: Serve, tmp_path: Path, what: str, note: str
+) -> None:
+    """Nothing outside is written or made, nobody waits at a pipe, and the file comes whole."""
+    site, _ = serve(lambda seen, wire: wire.respond_range(seen, CONTENT))
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    target = site.target("f", CONTENT)
+    site.fetch(target, site.target("g", CONTENT))
+    target.destination.unlink()  # so that what was noted of it is withdrawn
+    name = hashlib.sha256(b"f").hexdigest() if note == "checkpoint" else note
+    PLANTED[what](site.state / f"{name}.tmp", outside)
+    site.fetch(target)
+    assert site.content("f") == CONTENT
+    assert outside.read_text() == "precious"
+    assert {path.name for path in site.state.iterdir()} <= {"finished", f"{name}.tmp"}
+    assert not outside.with_name("nothing").exists()
+
+
+def test_a_link_in_place_of_the_list_of_finished_files_ends_the_attempt(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """It is neither believed nor added to."""
+    site = site_of(serve)
+    target = site.target("f", CONTENT)
+    site.fetch(target)
+    finished, outside = site.state / "finished", tmp_path / "outside"
+    finished.rename(outside)
+    noted = outside.read_bytes()
+    finished.symlink_to(outside)
+    assert site.resumable(target) == 0
+    assert ended(site) == (Reason.SOURCE_UNAVAILABLE, "the node's disk failed: ELOOP")
+    assert outside.read_bytes() == noted
 
 
 def test_place_that_cannot_be_written(serve: Serve) -> None:
