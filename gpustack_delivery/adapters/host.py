@@ -27,6 +27,7 @@ from gpustack_delivery.ports import Mount, Usage
 
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 _TABLE_READS: Final = 20
+PATIENCE_SECONDS: Final = 2.0
 _PIECE_BYTES: Final = 64 << 10
 _REMEMBERED_LINES: Final = 4096
 _HARMLESS: Final = os.ST_RDONLY | os.ST_NOSUID | os.ST_NODEV
@@ -91,7 +92,7 @@ class KernelMounts:
 
     def __init__(self, table_file: Path = Path("/proc/self/mountinfo")) -> None:
         self._table_file = table_file
-        self._steady = threading.Lock()  # held by who reads the table, and by who changes it
+        self._steady = threading.Lock()
 
     def table(self) -> tuple[Mount, ...]:
         """Return every live mount in mount order.
@@ -101,7 +102,7 @@ class KernelMounts:
         one is a consistent table.
         """
         with (
-            self._steady,
+            self._calm(),
             _host_fault("read the mount table", self._table_file),
             self._table_file.open("rb", buffering=0) as file,
         ):
@@ -116,7 +117,7 @@ class KernelMounts:
 
     def bind_read_only(self, source: Path, target: Path) -> None:
         """Bind a directory read-only, nosuid and nodev; either all of it holds or nothing stays."""
-        with self._steady, _host_fault("mount the model read-only", target):
+        with self._calm(), _host_fault("mount the model read-only", target):
             try:
                 kernel.attach_read_only(source, target)
             except OSError as error:
@@ -132,12 +133,26 @@ class KernelMounts:
 
     def unmount(self, target: Path) -> None:
         """Take the topmost mount off a target; one that is not mounted is no error."""
-        with self._steady, _host_fault("unmount the target", target):
+        with self._calm(), _host_fault("unmount the target", target):
             try:
                 kernel.unmount(target)
             except OSError as error:
                 if error.errno not in {errno.EINVAL, errno.ENOENT}:
                     raise
+
+    @contextmanager
+    def _calm(self) -> Iterator[None]:
+        """Keep our own changes and readings apart, unless somebody takes unusually long.
+
+        Without it eight mounts at a time leave no reading whole, however often it is made again.
+        Nothing else depends on it, so nobody waits for a call that hangs on a dead filesystem.
+        """
+        ours = self._steady.acquire(timeout=PATIENCE_SECONDS)
+        try:
+            yield
+        finally:
+            if ours:
+                self._steady.release()
 
 
 def _is_harmless(target: Path) -> bool:

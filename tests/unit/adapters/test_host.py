@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from gpustack_delivery.adapters import host, kernel
 from gpustack_delivery.adapters.host import KernelDisk, KernelMounts, SystemClock
 from gpustack_delivery.errors import HostFault
 from gpustack_delivery.ports import Clock, Disk, Mount, Mounts
+from tests.unit.fakes import eventually
 
 
 def test_classes_satisfy_their_ports() -> None:
@@ -108,6 +110,49 @@ def test_table_that_cannot_be_read_is_a_host_fault(tmp_path: Path) -> None:
     """A missing table is a fault of the host, not an empty table."""
     with pytest.raises(HostFault, match="mount table"):
         KernelMounts(tmp_path / "missing").table()
+
+
+@pytest.mark.parametrize("call", ["attach_read_only", "unmount"])
+def test_a_call_that_hangs_in_the_kernel_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """On a filesystem that does not answer; other targets, and the table, are not on it."""
+    mounts, answering, entered = KernelMounts(), threading.Event(), threading.Event()
+    seen: list[Path] = []
+
+    def hanging(*paths: Path) -> None:
+        if tmp_path / "dead" in paths:
+            entered.set()
+            answering.wait()
+        seen.append(paths[-1])
+
+    monkeypatch.setattr(host, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(kernel, "attach_read_only", hanging)
+    monkeypatch.setattr(kernel, "unmount", hanging)
+    monkeypatch.setattr(host, "_is_harmless", lambda target: True)
+
+    def use(target: Path) -> None:
+        if call == "unmount":
+            mounts.unmount(target)
+        else:
+            mounts.bind_read_only(tmp_path, target)
+
+    first = threading.Thread(target=use, args=(tmp_path / "dead",))
+    others = [
+        threading.Thread(target=use, args=(tmp_path / "well",), daemon=True),
+        threading.Thread(target=mounts.table, daemon=True),
+    ]
+    first.start()
+    entered.wait()
+    try:
+        for thread in others:
+            thread.start()
+        eventually(lambda: not any(thread.is_alive() for thread in others), "the others' calls")
+        assert seen == [tmp_path / "well"]
+    finally:
+        answering.set()
+        first.join()
+    assert seen == [tmp_path / "well", tmp_path / "dead"]
 
 
 _IN_A_NAMESPACE = """
