@@ -256,6 +256,10 @@ def _listing_fault(fault: HubFault, words: str) -> AttemptFault:
         Verdict.ACCESS_DENIED: Reason.ACCESS_DENIED,
         Verdict.SOURCE_UNAVAILABLE: Reason.SOURCE_UNAVAILABLE,
     }
+    if fault.verdict is Verdict.INVALID_MANIFEST:
+        # Its words quote the repository's file names, and every tenant reads a node's status.
+        message = "the listing cannot be a manifest; the plugin's log says why"
+        return AttemptFault(Reason.INTEGRITY_MISMATCH, message, detail=str(fault))
     # Whatever else it is, the commit does not hold what the artifact was resolved to.
     reason = kept.get(fault.verdict, Reason.INTEGRITY_MISMATCH)
     return AttemptFault(reason, words or str(fault), detail=fault.detail)

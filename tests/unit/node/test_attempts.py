@@ -6,6 +6,7 @@ import pytest
 
 from gpustack_delivery.errors import AttemptFault, HubFault, Reason, Verdict
 from gpustack_delivery.redaction import Token
+from gpustack_delivery.vocabulary.manifest import Entry
 from tests.unit.fakes import eventually
 from tests.unit.node.fake_hub import manifest_of
 from tests.unit.node.stage import FILES, Stage
@@ -60,7 +61,7 @@ def test_a_refused_source_gives_way_to_the_next_artifact(stage: Stage) -> None:
         (Verdict.ACCESS_DENIED, "AccessDenied"),
         (Verdict.SOURCE_UNAVAILABLE, "SourceUnavailable"),
         (Verdict.REVISION_NOT_FOUND, "IntegrityMismatch"),
-        (Verdict.INVALID_MANIFEST, "IntegrityMismatch"),
+        (Verdict.EMPTY_MANIFEST, "IntegrityMismatch"),
     ],
 )
 def test_a_listing_that_fails_has_its_reason(stage: Stage, verdict: Verdict, reason: str) -> None:
@@ -75,6 +76,38 @@ def test_a_listing_that_fails_has_its_reason(stage: Stage, verdict: Verdict, rea
     eventually(lambda: stage.model(digest).get("state") == "Failed")
     entry = stage.model(digest)
     assert (entry["reason"], "org/name" in str(stage.status())) == (reason, False)
+
+
+SHA = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [("private", 1, "md5:0")],
+        [("private", -1, SHA)],
+        [("private\n", 1, SHA)],
+        [("../private", 1, SHA)],
+        [("private\udcff", 1, SHA)],
+        [("private", 1, SHA), ("private", 1, SHA)],
+        [("private", 1, SHA), ("private/x", 1, SHA)],
+    ],
+)
+def test_no_file_name_of_a_listing_leaves_the_log(
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    entries: list[tuple[str, int, str]],
+) -> None:
+    """A status is the whole cluster's, and the names are one tenant's."""
+    digest = stage.artifact()
+    monkeypatch.setattr(stage.hub, "list_tree", lambda *_: tuple(Entry(*one) for one in entries))
+    stage.start()
+    eventually(lambda: stage.publish(digest)[0] == "UNAVAILABLE", "the failure")
+    eventually(lambda: stage.model(digest).get("state") == "Failed")
+    said = stage.publish(digest)[1] + str(stage.status())
+    assert ("failed, IntegrityMismatch: " in said, "private" in said) == (True, False)
+    assert "private" in caplog.text
 
 
 def test_a_listing_of_other_files_downloads_nothing(stage: Stage) -> None:
