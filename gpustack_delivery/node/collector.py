@@ -51,6 +51,9 @@ class Collection:
     nothing_to_remove: bool = False
 
 
+FAILED: Final = Collection(skipped="the filesystem failed")
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """Everything that lies under the cache root, and what is known of it."""
@@ -144,7 +147,7 @@ class Collector:
                 return self._collect(0)
             except HostFault as fault:
                 _log.error("collection failed: %s detail=%s", fault, fault.detail)
-                return Collection(skipped="the filesystem failed")
+                return FAILED
 
     def _collect(self, need_bytes: int) -> Collection:
         if trouble := self._configuration.fault:

@@ -26,7 +26,7 @@ from gpustack_delivery.decisions.reporting import Facts, content, worth_writing
 from gpustack_delivery.errors import ApiFault, Conflict, HostFault, NotFound, Reason
 from gpustack_delivery.mirror import Key, Mirror
 from gpustack_delivery.node.attempts import Attempts
-from gpustack_delivery.node.collector import Collection, Collector, Store
+from gpustack_delivery.node.collector import FAILED, Collection, Collector, Store
 from gpustack_delivery.node.configuration import Configuration
 from gpustack_delivery.node.health import Health
 from gpustack_delivery.node.ledger import Memory
@@ -174,7 +174,9 @@ class Reporter:
         if body is not None and self._bundles.synced:
             spec = NodeModelStore.from_wire(body | {"status": {}}).spec
             sources.configuration.apply(spec, self._bundle_of)
-            self._report(sources, body, sources.collector.collect())
+            # While the cache fails a removal would too, and say so in every round.
+            hindered = sources.health.trouble and sources.store.references.rebuilt
+            self._report(sources, body, FAILED if hindered else sources.collector.collect())
 
     def _say_absent(self) -> None:
         """Say what the plugin waits for: at first that is usual, after a while it is a mistake."""

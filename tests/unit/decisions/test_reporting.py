@@ -70,6 +70,20 @@ def test_transition_times_stay_while_the_status_stays() -> None:
     )
 
 
+def test_a_cache_that_fails_is_not_said_to_serve() -> None:
+    """Its trouble comes first, then the configuration's, each named for what it is."""
+    failing = facts(trouble="the disk is gone", skipped="the filesystem failed", cap_note="capped")
+    said = "nothing new is mounted or downloaded: the disk is gone"
+    skip = "collection skipped: the filesystem failed"
+    assert find(content(failing, (), now=NOW).conditions, "Ready") == Condition(
+        "Ready", "False", "InvalidConfiguration", f"{said}; {skip}", 1_800_000_000.0
+    )
+    wrong = "no download starts until the configuration is corrected: bad"
+    assert message(content(replace(failing, invalid="bad"), (), now=NOW)) == (
+        f"{said}; {wrong}; {skip}"
+    )
+
+
 def test_times_are_cut() -> None:
     """The last use to the hour, the retry to the second; absent ones stay absent."""
     models = facts(entry("a", last_used_time=7322.9, retry_time=61.7), entry("b"))

@@ -162,7 +162,10 @@ def test_a_pod_that_ends_while_the_references_are_learnt_leaves_none(stage: Stag
 def test_a_cache_that_has_become_read_only_is_told_of(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the node's condition and once in the log, until it can be written again."""
+    """In the node's condition and once in the log, until it can be written again.
+
+    Nothing is tried to be removed meanwhile: it would fail again and again, and be said each time.
+    """
     stage.start()
     eventually(lambda: stage.condition("Ready").get("status") == "True", "the first report")
     looked: list[Path] = []
@@ -173,14 +176,19 @@ def test_a_cache_that_has_become_read_only_is_told_of(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "statvfs", read_only)
+        removed = stage.cache / "trash" / "removed"
+        removed.mkdir()
         stage.clock.advance(300)
         stage.in_time(lambda: stage.condition("Ready").get("status") == "False", "the report")
         ready = stage.condition("Ready")
         assert ready["reason"] == "InvalidConfiguration"
         assert "has become read-only" in ready["message"]
+        assert ready["message"].endswith("; collection skipped: the filesystem failed")
         stage.in_time(lambda: len(looked) >= 4, "more looks")
         assert len(told(caplog)) == 1
+        assert removed.exists()
     stage.in_time(lambda: stage.condition("Ready").get("status") == "True", "the report")
+    assert not removed.exists()
 
 
 def test_a_root_that_is_not_there_any_more_is_no_silent_filesystem(tmp_path: Path) -> None:
