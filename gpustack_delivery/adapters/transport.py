@@ -8,6 +8,7 @@ engine catch the faults. Rules: NS-FR-01, NS-FR-08.
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import ssl
 from base64 import b64encode
@@ -115,9 +116,15 @@ def told(error: Exception) -> TransportFault:
         words = "a connection that was refused"
     else:
         words = "a connection failure"
+    if "ProxyError" in names:
+        refusals = filter(None, (_REFUSED_TUNNEL.match(str(kind)) for kind in kinds))
+        refused = next(refusals, None)
+        words = f"the proxy answered HTTP {refused[1]}" if refused else f"the proxy: {words}"
     return TransportFault(words, detail=" ".join([">".join(names), *filter(None, codes)]))
 
 
+# Only so does http.client tell a proxy's status; what follows it is the proxy's own text.
+_REFUSED_TUNNEL: Final = re.compile(r"Tunnel connection failed: (\d{3})\b")
 # By name, because urllib3 derives a refused connection from its timeouts, for history's sake.
 _TIMEOUTS: Final = frozenset({"TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"})
 

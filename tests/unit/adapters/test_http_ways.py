@@ -105,6 +105,34 @@ def test_https_goes_through_the_proxy_by_name(way: str) -> None:
         assert hub.seen[0].headers["authorization"] == "Bearer hf_canary"
 
 
+@pytest.mark.parametrize("way", ["call", "stream"])
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 407 canary\r\nContent-Length: 0\r\n\r\n", "the proxy answered HTTP 407"),
+        (b"HTTP/1.1 502 canary\r\nContent-Length: 0\r\n\r\n", "the proxy answered HTTP 502"),
+        (None, "the proxy: a connection that was refused"),
+    ],
+)
+def test_what_a_proxy_refuses_is_said_to_be_the_proxys(
+    way: str, answer: bytes | None, words: str
+) -> None:
+    """By its status alone: whoever reads of it must not look for the fault at the hub."""
+
+    def refuse(_: Seen, wire: Wire) -> object:
+        wire.send(answer or b"")
+        return HANG_UP
+
+    with Origin(refuse) as proxy:
+        url = proxy.url if answer else "http://127.0.0.1:1"
+        client = Http(proxy=url, environment={})
+        target = "https://hub.example/x"
+        with pytest.raises(TransportFault) as raised:
+            client.call("GET", target) if way == "call" else client.stream(target)
+        client.close()
+    assert (str(raised.value), "canary" in raised.value.detail) == (words, False)
+
+
 def test_environment_proxy_may_carry_credentials() -> None:
     """A proxy from the environment gets its user and password, for plain http in absolute form."""
     with Origin(lambda seen, wire: wire.respond(200, b"ok")) as proxy:
