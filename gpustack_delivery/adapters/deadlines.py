@@ -1,4 +1,4 @@
-"""When an answer has to be whole, however it comes in.
+"""When an answer has to be whole, however it comes in, and that its head is.
 
 A socket's timeout counts the silence between two bytes, and a byte now and then is enough to get
 past it: with headers, interim answers, trailers or compressed nothing that never end. So each read
@@ -14,7 +14,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from http.client import HTTPResponse
+from http.client import HTTPResponse, RemoteDisconnected
 from typing import Any, Final
 
 from gpustack_delivery.adapters.host import SystemClock
@@ -37,13 +37,46 @@ def due_in(seconds: float) -> Iterator[None]:
 
 
 class PunctualResponse(HTTPResponse):
-    """An answer that is read in its thread's time; without one, as ever."""
+    """An answer that is read in its thread's time, if it has one, and whose head is whole."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         due = _DUE.get()
         if due is not None:
             self.fp = io.BufferedReader(_Punctual(self.fp.detach(), due))
+
+    def begin(self) -> None:
+        """Read the head.
+
+        Raises:
+            RemoteDisconnected: the connection ended in it. `http.client` takes the end for the
+                head's, and half a number, a redirect or an error code for a whole one.
+        """
+        if self.headers is not None:
+            return
+        reader: Any = self.fp
+        lines: Any = _Lines(reader)
+        self.fp = lines
+        try:
+            super().begin()
+        finally:
+            if self.fp is lines:
+                self.fp = reader
+        if lines.last not in {b"\r\n", b"\n"}:
+            raise RemoteDisconnected("the connection ended in the head of an answer")
+
+
+class _Lines:
+    """Reads lines, and knows the last one."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.close = reader.close
+        self.last = b""
+
+    def readline(self, limit: int) -> bytes:
+        self.last = self._reader.readline(limit)
+        return self.last
 
 
 class _Punctual(io.RawIOBase):
