@@ -41,11 +41,11 @@ def setback(reason: Reason, earlier_failures: int, now: float) -> Setback:
     return Setback(failures, now + delay_seconds(failures))
 
 
-def holds_back(reason: Reason | None, retry_at: float, now: float) -> bool:
+def holds_back(reason: Reason | None, last: Setback, now: float) -> bool:
     """Say whether a recorded failure still refuses a new attempt.
 
-    A time further off than any backoff lasts is a damaged record's, or was written before the clock
-    was set back; it refuses nothing.
+    A time further off than its own backoff lasts is a damaged record's, or was written before the
+    clock was set back; it refuses nothing. A minute more is what a clock may be corrected by.
     """
     counts = reason is not None and reason not in FREE_OF_BACKOFF
-    return counts and now < retry_at <= now + LONGEST_SECONDS + FIRST_SECONDS
+    return counts and now < last.retry_at <= now + delay_seconds(last.failures) + FIRST_SECONDS

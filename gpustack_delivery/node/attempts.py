@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 
 from gpustack_delivery.adapters.threads import start
 from gpustack_delivery.decisions.authorization import Grant
-from gpustack_delivery.decisions.backoff import holds_back, setback
+from gpustack_delivery.decisions.backoff import Setback, holds_back, setback
 from gpustack_delivery.decisions.reporting import (
     backoff_message,
     failure_message,
@@ -111,7 +111,8 @@ class Attempts:
     def _refuse_if_held_back(self, digest: str) -> None:
         memory = self._around.store.ledger.get(digest)
         now, retry_at = self._around.clock.now(), memory.retry_at or 0.0
-        if memory.reason is not None and holds_back(memory.reason, retry_at, now):
+        last = Setback(memory.failures, retry_at)
+        if memory.reason is not None and holds_back(memory.reason, last, now):
             raise Waiting(backoff_message(digest, memory.reason, memory.message, retry_at))
         fault = self._around.configuration.fault
         if fault == NOT_YET:
