@@ -11,10 +11,14 @@ waits in short steps alone, cannot sleep on for long: `interruptible` gives it a
 
 A program that was told has a grace before it is killed. What it has begun may come to its end for
 the first seconds of it; then `Ending.hurry` is called, to end whatever still waits for somebody.
+
+A program that crashes instead leaves no core file: what it held in memory, credentials above all,
+is written nowhere.
 """
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -88,9 +92,11 @@ class Ending:
 def ending() -> Iterator[Ending]:
     """Hold the signals back in this thread and in all that it starts; yield the end to wait for.
 
-    More of them meanwhile change nothing.
+    More of them meanwhile change nothing. A crash meanwhile leaves no core file.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    core, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
     end = Ending()
     end.start()
     try:
@@ -99,6 +105,7 @@ def ending() -> Iterator[Ending]:
         end.close()
         while signal.sigtimedwait(_SIGNALS, 0):
             pass
+        resource.setrlimit(resource.RLIMIT_CORE, (core, most))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

@@ -98,6 +98,20 @@ def test_no_thread_takes_the_signal_that_ends_the_process(stage: Stage, kubeconf
         process.wait()
 
 
+def test_a_process_that_crashes_writes_its_memory_nowhere(stage: Stage, kubeconfig: Path) -> None:
+    """Credentials are kept in memory alone, so there is no core file, whatever is allowed."""
+    line = ["sh", "-c", 'ulimit -c unlimited && exec "$@"', "sh", *command(stage, kubeconfig)]
+    process = subprocess.Popen(line)  # noqa: S603 - our own command line
+    try:
+        eventually(stage.socket.exists, "the socket")
+        limits = Path(f"/proc/{process.pid}/limits").read_text().splitlines()
+        (cores,) = (one.split()[4:6] for one in limits if one.startswith("Max core file size"))
+        assert cores == ["0", "unlimited"]
+    finally:
+        process.kill()
+        process.wait()
+
+
 def held_back(task: Path) -> set[int]:
     """Return the signals that a thread does not take; every signal for one that has ended."""
     try:
