@@ -2,7 +2,7 @@
 
 Others wait while it is asked how many bytes its files take, so it looks at them once and from then
 on counts what the engine says it has done. What a former attempt left is looked through before it
-is gone on with: a link, a pipe or a name that the listing does not have is damage.
+is gone on with: a link of either kind, a pipe or a name that the listing does not have is damage.
 
 Rules: NS-DL-08, NS-DL-18, NS-RES-05.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,10 +86,10 @@ class Workspace:
                     missing -= 1
                 else:
                     foreign.append(path)
-            elif found.is_file(follow_symlinks=False) and name in listed:
+            elif name in listed and _is_ours(facts := found.stat(follow_symlinks=False)):
                 path.chmod(0o644)
                 missing -= 1
-                size_bytes += occupied_bytes(found.stat(follow_symlinks=False))
+                size_bytes += occupied_bytes(facts)
             else:
                 path.unlink()
                 removed += 1
@@ -118,6 +119,11 @@ class Workspace:
                 f"{needed} files and folders more need as many inodes, {facts.f_favail} are free"
             )
             raise AttemptFault(Reason.INSUFFICIENT_CAPACITY, message)
+
+
+def _is_ours(facts: os.stat_result) -> bool:
+    """Say whether this is a plain file of one name: under another it may be a published one."""
+    return stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1
 
 
 def occupied_bytes(facts: os.stat_result) -> int:

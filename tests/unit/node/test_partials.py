@@ -46,6 +46,9 @@ PLANTED: dict[str, Callable[[Path, Path], None]] = {
     "a link for the digest": lambda attempt, outside: replaced(
         attempt.parent, lambda path: path.symlink_to(outside)
     ),
+    "a second name of a foreign file": lambda attempt, outside: replaced(
+        attempt / "tree/config.json", lambda path: path.hardlink_to(outside / "config.json")
+    ),
     "a pipe": lambda attempt, _: replaced(attempt / "tree/config.json", os.mkfifo),
     "a folder for a file": lambda attempt, _: replaced(attempt / "tree/config.json", Path.mkdir),
     "a file for a folder": lambda attempt, _: replaced(attempt / "tree/weights", Path.touch),
