@@ -102,6 +102,22 @@ def test_a_plugin_on_a_dead_cache_unmounts_and_takes_it_when_it_answers(
     assert len(told(caplog)) == 1
 
 
+def test_a_disk_that_only_syncs_no_more_is_waited_for_too(stage: Stage) -> None:
+    """What cannot be made durable is not begun with; the kernel answers reads from its memory."""
+    digest = stage.artifact()
+    stage.start()
+    stage.mounted(digest)
+    stage.stop()
+    stage.disk.fail_sync = lambda path: path.is_relative_to(stage.cache)
+    stage.start(synced=False)
+    eventually(lambda: "(EIO)" in stage.publish(digest, "u2")[1], "the refusal")
+    assert stage.unpublish() == ("OK", "")
+    stage.disk.fail_sync = lambda path: False
+    stage.in_time(lambda: stage.https("/readyz")[0] == 200, "the cache")
+    assert stage.publish(digest, "u2") == ("OK", "")
+    assert len(list((stage.cache / "ledger" / "refs").iterdir())) == 1
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOTDIR, errno.EPERM])
 def test_what_a_person_must_mend_still_ends_the_start(stage: Stage, number: int) -> None:
     """A wrong flag or a missing right does not go away by waiting."""
