@@ -71,11 +71,16 @@ def published_digests(cache_root: Path) -> tuple[str, ...]:
 
 
 def examine(cache_root: Path, digest: str, hashing: Hashing) -> Finding | None:
-    """Hash a published tree; None when it is not published, or no more at the end."""
+    """Hash a published tree; None when it is not published, or no more at the end.
+
+    Raises:
+        ConfigurationFault: what belongs to the plugin alone may not be read by this user.
+    """
     directory = cache_root / "published" / hex_of(digest)
     before = _identity(directory)
     if before is None:
         return None
+    _check_access(directory)
     finding = _examine(directory, digest, hashing)
     return finding if _identity(directory) == before else None
 
@@ -97,6 +102,15 @@ def _examine(directory: Path, digest: str, hashing: Hashing) -> Finding:
         if what := _difference(tree / entry.path, entry, hashing):
             damages.append(Damage(entry.path, what))
     return Finding(digest, manifest.file_count, manifest.size_bytes, tuple(damages))
+
+
+def _check_access(directory: Path) -> None:
+    """Take nothing for damaged that the plugin can read and we cannot."""
+    ways = {directory: os.R_OK | os.X_OK}
+    ways |= dict.fromkeys((directory / "marker", directory / "manifest.json"), os.R_OK)
+    for path, way in ways.items():
+        if os.path.lexists(path) and not os.access(path, way, effective_ids=True):
+            raise ConfigurationFault(f"{path} may not be read: run this as root, as the plugin is")
 
 
 def _identity(directory: Path) -> int | None:

@@ -59,6 +59,27 @@ def test_whole_trees_are_whole_while_the_plugin_runs(
     assert facts(stage.cache / "published") == before
 
 
+@pytest.mark.parametrize("closed", ["marker", "manifest.json", "."])
+def test_what_may_not_be_read_is_not_called_damaged(
+    stage: Stage, digest: str, closed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The remedy for damage is a deletion: another user than the plugin's gets one line instead."""
+    stage.stop()  # for a moment this process is somebody else
+    stage.root.chmod(0o755)
+    tree = stage.cache / "published" / digest.removeprefix("sha256:")
+    for name in ("marker", "manifest.json"):
+        (tree / name).chmod(0o644)
+    (tree / closed).chmod(0)
+    own = os.geteuid()
+    os.seteuid(own or 65534)
+    try:
+        status = verify(stage)
+    finally:
+        os.seteuid(own)
+    (tree / closed).chmod(0o755)
+    assert (status, capsys.readouterr().err.count("as root")) == (2, 1)
+
+
 def flip(path: Path) -> None:
     """Change a byte and nothing that a mount would look at."""
     content = bytearray(path.read_bytes())
