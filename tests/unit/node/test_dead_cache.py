@@ -87,6 +87,7 @@ def test_a_plugin_on_a_dead_cache_unmounts_and_takes_it_when_it_answers(
         eventually(lambda: words in stage.publish(digest, "u3")[1], "the refusal")
         assert stage.publish(digest, "u3")[0] == "UNAVAILABLE"
         assert words.encode() in stage.https("/readyz")[1]
+        assert stage.metric("gpustack_model_manager_capacity_bytes") == 0
         assert stage.unpublish() == ("OK", "")
         assert [mount.target for mount in stage.mounts.mounts] == [stage.target("u2")]
         looks = len(tried)
