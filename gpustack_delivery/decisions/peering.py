@@ -18,9 +18,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from gpustack_delivery.decisions.reporting import PROGRESS_PERCENT
 from gpustack_delivery.vocabulary.node_store import ModelEntry, ModelState
 from gpustack_delivery.vocabulary.plugin_pods import PluginPod
+
+PATIENCE_SECONDS: Final = 300.0
+SLOWEST_BYTES_PER_SECOND: Final = 4 << 20
+"""A download that is slower is not worth its waiting for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,16 @@ def awaited(
     rivals = ahead | {own_node} if begun else ahead or {*running, own_node}
     first = min(rivals, key=lambda node: _rank(digest, node))
     return "" if first == own_node else first
+
+
+def patience_seconds(entry: ModelEntry) -> float:
+    """Return how long another node's entry may stand still before it is waited for no more.
+
+    A status tells of progress in steps of 5% of the size, and a step of the largest trees takes
+    longer than the whole download of another. A plugin that is at work ends a download that hangs.
+    """
+    step_bytes = entry.size_bytes * PROGRESS_PERCENT / 100
+    return max(PATIENCE_SECONDS, step_bytes / SLOWEST_BYTES_PER_SECOND)
 
 
 def _rank(salt: str, node: str) -> bytes:

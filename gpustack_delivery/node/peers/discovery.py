@@ -51,8 +51,7 @@ class Directory:
         An API server that does not answer means that there is nobody.
         """
         try:
-            pods = tuple(self._list(PODS, PluginPod.from_wire, self._namespace, COMPONENT_SELECTOR))
-            found = peers(self.own_node, pods)
+            found = self._peers()
             if not found:
                 return NOBODY
             entries = dict(self._list(NODE_MODEL_STORES, lambda body: _entry(body, digest)))
@@ -62,6 +61,14 @@ class Directory:
         entries.pop(self.own_node, None)
         usable = {node: peer for node, peer in found.items() if not self._is_aside(peer)}
         return Neighbourhood(usable, {node: entry for node, entry in entries.items() if entry})
+
+    def serves(self, node: str) -> bool:
+        """Say whether a node's plugin is there; while nobody can tell, it is."""
+        try:
+            return node in self._peers()
+        except ApiFault as fault:
+            _log.warning("peers cannot be looked up: %s (%s)", fault, fault.detail)
+            return True
 
     def entry(self, node: str, digest: str) -> ModelEntry | None:
         """Return what one node has of a digest; None for nothing, or an unreadable answer."""
@@ -79,6 +86,10 @@ class Directory:
             now = self._clock.monotonic()
             self._aside = {url: until for url, until in self._aside.items() if until > now}
             self._aside[peer.url] = now + SET_ASIDE_SECONDS
+
+    def _peers(self) -> dict[str, Peer]:
+        pods = tuple(self._list(PODS, PluginPod.from_wire, self._namespace, COMPONENT_SELECTOR))
+        return peers(self.own_node, pods)
 
     def _is_aside(self, peer: Peer) -> bool:
         with self._lock:

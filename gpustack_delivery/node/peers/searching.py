@@ -3,7 +3,8 @@
 `next_peer` answers with a peer that holds the tree, or with None when there is none. In between it
 may wait, because another node is downloading the same tree and its copy will do: a short moment at
 first, for the statuses of nodes that began together to be published, and then for as long as that
-other download moves. A node that stands still for five minutes is not waited for any more.
+other download moves. A node that stands still is not waited for any more: after five minutes, or
+what a status may take to tell of a large tree's next step; and after one when its plugin is gone.
 
 A peer that fails in any way is set aside for a minute by the node, and for good by the attempt.
 
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from gpustack_delivery.decisions.peering import Peer, awaited, holders
+from gpustack_delivery.decisions.peering import Peer, awaited, holders, patience_seconds
 from gpustack_delivery.errors import AttemptFault, DiskFault, Reason
 from gpustack_delivery.node.downloading import Cancellation
 from gpustack_delivery.node.peers.discovery import Directory
@@ -30,7 +31,7 @@ from gpustack_delivery.vocabulary.node_store import ModelState
 
 GATHER_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 5.0
-PATIENCE_SECONDS: Final = 300.0
+GONE_SECONDS: Final = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -158,6 +159,7 @@ class Search:
     def _await(self, node: str) -> None:
         """Wait while a node's download moves; return when it is over, or stuck."""
         seen, since = None, self._clock.monotonic()
+        looked = since
         while True:
             self._pause(LOOK_SECONDS)
             entry = self._directory.entry(node, self._digest)
@@ -166,10 +168,14 @@ class Search:
             now = self._clock.monotonic()
             if entry != seen:
                 seen, since = entry, now
-            elif now - since >= PATIENCE_SECONDS:
+            elif now - since >= patience_seconds(entry):
                 _log.warning("not waiting for %s any more: digest=%s", node, self._digest)
                 self._stuck.add(node)
                 return
+            elif now - max(since, looked) >= GONE_SECONDS:
+                looked = now
+                if not self._directory.serves(node):
+                    return
 
     def _pause(self, seconds: float) -> None:
         """Let time pass.

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from gpustack_delivery.decisions.peering import Neighbourhood, Peer, awaited, holders, peers
+from gpustack_delivery.decisions.peering import (
+    PATIENCE_SECONDS,
+    SLOWEST_BYTES_PER_SECOND,
+    Neighbourhood,
+    Peer,
+    awaited,
+    holders,
+    patience_seconds,
+    peers,
+)
 from gpustack_delivery.vocabulary.node_store import ModelEntry, ModelState
 from gpustack_delivery.vocabulary.plugin_pods import PluginPod
 
@@ -112,3 +121,12 @@ def test_nobody_waits_for_the_stuck_the_failed_or_the_unreachable() -> None:
     assert awaited(DIGEST, "own", around(a=FAILED), begun=False, stuck=()) == ""
     alone = Neighbourhood({}, {"a": RUNNING})
     assert awaited(DIGEST, "own", alone, begun=False, stuck=()) == ""
+
+
+def test_a_large_download_may_stand_still_for_one_step_of_its_status() -> None:
+    """Whatever its size, one that is not too slow is waited for from step to step."""
+    for size in (0, 1, 10**9, 10**11, 10**12):
+        step_seconds = size * 0.05 / SLOWEST_BYTES_PER_SECOND
+        patience = patience_seconds(entry(ModelState.DOWNLOADING, size))
+        assert patience == max(PATIENCE_SECONDS, step_seconds)
+    assert patience > 3 * 3600

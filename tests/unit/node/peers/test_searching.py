@@ -10,13 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from gpustack_delivery.adapters.host import KernelDisk
-from gpustack_delivery.decisions.peering import Peer
+from gpustack_delivery.decisions.peering import PATIENCE_SECONDS, Peer
 from gpustack_delivery.errors import AttemptFault, Forbidden, HostFault, Reason
 from gpustack_delivery.node.downloading import Cancellation, Limits, disk_fault
 from gpustack_delivery.node.peers.discovery import SET_ASIDE_SECONDS, Directory
 from gpustack_delivery.node.peers.options import PeerOptions
 from gpustack_delivery.node.peers.pulling import Peers
-from gpustack_delivery.node.peers.searching import PATIENCE_SECONDS, Search
+from gpustack_delivery.node.peers.searching import LOOK_SECONDS, Search
+from gpustack_delivery.ports import Page, Selection
 from gpustack_delivery.vocabulary.resources import NODE_MODEL_STORES, PODS, Json
 from tests.unit.fakes import FakeKube, ManualClock, eventually
 from tests.unit.silent import Silent
@@ -41,11 +42,14 @@ class Scene:
         """Return another attempt's search."""
         return Search(self.directory, self.peers, self.clock, DIGEST, self.cancellation)
 
-    def node(self, name: str, address: str, port: int = 9, **entry: object) -> None:
+    def node(
+        self, name: str, address: str, port: int = 9, *, ready: bool = True, **entry: object
+    ) -> None:
         """Put a node whose plugin serves, with an entry of the digest."""
         metadata = {"name": f"plugin-{name}", "namespace": NAMESPACE}
         ports = [{"name": "peer-sync", "containerPort": port}]
-        status = {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]}
+        condition = {"type": "Ready", "status": str(ready)}
+        status = {"podIP": address, "conditions": [condition]}
         spec = {"nodeName": name, "containers": [{"ports": ports}]}
         self.kube.put(PODS, {"metadata": metadata, "spec": spec, "status": status})
         self.store(name, [{"digest": DIGEST, **entry}] if entry else [])
@@ -54,14 +58,14 @@ class Scene:
         """Put a node's status."""
         self.kube.put(NODE_MODEL_STORES, {"metadata": {"name": name}, "status": {"models": models}})
 
-    def next_peer(self, *, wait: bool) -> Peer | None:
+    def next_peer(self, *, wait: bool, step_seconds: float = 1) -> Peer | None:
         """Return the next peer while time passes in small steps."""
         found: list[Peer | None] = []
         thread = threading.Thread(target=lambda: found.append(self.search.next_peer(wait=wait)))
         thread.start()
 
         def over() -> bool:
-            self.clock.advance(1)
+            self.clock.advance(step_seconds)
             return not thread.is_alive()
 
         eventually(over, "the search")
@@ -176,8 +180,46 @@ def test_a_download_that_moves_is_waited_for_beyond_the_patience(scene: Scene) -
         return body
 
     scene.kube.get = get  # type: ignore[method-assign]
-    assert scene.next_peer(wait=True) is None
+    assert scene.next_peer(wait=True, step_seconds=LOOK_SECONDS) is None
     assert scene.clock.monotonic() - began > 3 * (PATIENCE_SECONDS - 60) + PATIENCE_SECONDS
+
+
+def test_a_large_download_is_waited_for_from_one_step_of_its_status_to_the_next(
+    scene: Scene,
+) -> None:
+    """5% of the size may take long, and the hub is not to send a copy to everybody who waits."""
+    scene.node("a", "10.0.0.1", state="Downloading", sizeBytes=40 << 30)
+    assert scene.next_peer(wait=True, step_seconds=LOOK_SECONDS) is None
+    assert PATIENCE_SECONDS < 512 <= scene.clock.monotonic()
+
+
+def test_a_download_whose_plugin_is_gone_is_not_waited_for(scene: Scene) -> None:
+    """A node that lost its power says nothing any more, and its status stands as it stood."""
+    scene.node("a", "10.0.0.1", state="Downloading", sizeBytes=1 << 40)
+    given = scene.kube.get
+
+    def die(*args: object, **kwargs: object) -> Json:
+        scene.node("a", "10.0.0.1", ready=False, state="Downloading", sizeBytes=1 << 40)
+        return given(*args, **kwargs)  # type: ignore[arg-type]
+
+    scene.kube.get = die  # type: ignore[method-assign]
+    assert scene.next_peer(wait=True) is None
+    assert scene.clock.monotonic() < PATIENCE_SECONDS
+
+
+def test_while_nobody_can_tell_a_download_is_waited_for(scene: Scene) -> None:
+    """An API server that refuses to list Pods makes no plugin disappear."""
+    scene.node("a", "10.0.0.1", state="Downloading", sizeBytes=100)
+    looked, listing = _looks(scene, 3), scene.kube.list_page
+
+    def refuse(selection: Selection, continue_token: str = "") -> Page:
+        if looked.is_set() and selection.resource == PODS:
+            raise Forbidden("no")
+        return listing(selection, continue_token)
+
+    scene.kube.list_page = refuse  # type: ignore[method-assign]
+    assert scene.next_peer(wait=True, step_seconds=LOOK_SECONDS) is None
+    assert scene.clock.monotonic() >= PATIENCE_SECONDS
 
 
 def test_a_cancelled_attempt_waits_no_longer(scene: Scene) -> None:
