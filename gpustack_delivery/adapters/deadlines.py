@@ -14,6 +14,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from http import HTTPStatus
 from http.client import HTTPResponse, RemoteDisconnected
 from typing import Any, Final
 
@@ -46,7 +47,7 @@ class PunctualResponse(HTTPResponse):
             self.fp = io.BufferedReader(_Punctual(self.fp.detach(), due))
 
     def begin(self) -> None:
-        """Read the head.
+        """Read the head, and before it those of interim answers, of which `http.client` knows one.
 
         Raises:
             RemoteDisconnected: the connection ended in it. `http.client` takes the end for the
@@ -56,9 +57,13 @@ class PunctualResponse(HTTPResponse):
             return
         reader: Any = self.fp
         lines: Any = _Lines(reader)
+        nothing: Any = None
         self.fp = lines
         try:
             super().begin()
+            while 100 <= self.status < 200 and self.status != HTTPStatus.SWITCHING_PROTOCOLS:
+                self.headers = self.msg = nothing
+                super().begin()
         finally:
             if self.fp is lines:
                 self.fp = reader

@@ -1,4 +1,4 @@
-"""Answers whose connection ends in the middle of their head, after each byte of it."""
+"""Heads of answers: cut after each of their bytes, and those that come before the answer's."""
 
 from __future__ import annotations
 
@@ -47,6 +47,25 @@ def test_half_a_head_is_no_answer(http: Http, what: str, way: str) -> None:
             with pytest.raises(TransportFault):
                 http.call("GET", origin.url) if way == "call" else http.stream(origin.url)
         assert all(seen.target == "/" for seen in origin.seen)
+
+
+@pytest.mark.parametrize("way", ["call", "stream"])
+def test_interim_answers_are_none(http: Http, way: str) -> None:
+    """A hub or a proxy on the way may send any number of them, early hints for instance."""
+    interim = b"".join(b"HTTP/1.1 %d Wait\r\nLink: </x>\r\n\r\n" % code for code in (103, 100, 199))
+
+    def answer(_: Seen, wire: Wire) -> None:
+        wire.send(interim + b"HTTP/1.1 206 Part\r\nContent-Length: 2\r\n\r\nok")
+
+    with Origin(answer) as origin:
+        for _ in range(2):  # the connection is as good as before
+            if way == "call":
+                whole = http.call("GET", origin.url)
+                assert (whole.status, whole.body, whole.headers.get("Link")) == (206, b"ok", None)
+            else:
+                stream, view = http.stream(origin.url), memoryview(bytearray(9))
+                assert (stream.status, bytes(view[: stream.read_into(view)])) == (206, b"ok")
+                stream.close()
 
 
 def test_no_progress_is_lost_by_a_head_that_is_cut(tmp_path: Path) -> None:
