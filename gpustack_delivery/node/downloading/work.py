@@ -33,7 +33,11 @@ class Work:
         self._limits = limits
         self._clock = clock
         lock = threading.Lock()
+        # Fetchers without an open answer are all alike: one is woken for one piece, and wakes the
+        # next while there is more. Who waits for something of his own has a condition apart.
         self._for_fetchers = threading.Condition(lock)
+        self._for_streams = threading.Condition(lock)
+        self._for_pauses = threading.Condition(lock)
         self._for_hasher = threading.Condition(lock)
         self._for_keeper = threading.Condition(lock)
         self._waiting: deque[File] = deque(files)
@@ -86,14 +90,16 @@ class Work:
 
     def take(self, fetcher: Fetcher) -> Piece | None:
         """Return the next segment with a buffer under it; None when there is no more to fetch."""
-        with self._for_fetchers:
+        news = self._for_streams if fetcher.streaming else self._for_fetchers
+        with news:
             while not self.over():
                 piece = self._next(fetcher)
                 if piece is not None:
+                    self._tell_another()
                     return piece
                 if not self._waiting and not self._begun:
                     return None
-                self._clock.wait(self._for_fetchers, None)
+                self._clock.wait(news, None)
             return None
 
     def pause(self, seconds: float) -> None:
@@ -103,12 +109,12 @@ class Work:
             Abandoned: the attempt is over.
         """
         until = self._clock.monotonic() + seconds
-        with self._for_fetchers:
+        with self._for_pauses:
             while not self.over():
                 left = until - self._clock.monotonic()
                 if left <= 0:
                     return
-                self._clock.wait(self._for_fetchers, left)
+                self._clock.wait(self._for_pauses, left)
         raise Abandoned
 
     def accepted(self, file: File, body: Body) -> None:
@@ -123,7 +129,7 @@ class Work:
             if piece.file.arrived(piece):
                 self._hashable.append(piece.file)
                 self._for_hasher.notify()
-            self._for_fetchers.notify_all()
+            self._tell_another()
 
     def dropped(self, piece: Piece) -> None:
         """Take back a segment that needs no hashing: it brought nothing, or a whole small file."""
@@ -188,7 +194,7 @@ class Work:
             return None if not tasks and self._ended() else tasks
 
     def _next(self, fetcher: Fetcher) -> Piece | None:
-        room = self._buffers.lent < self._limits.share_segments
+        room = self._has_room()
         for file in self._begun:
             if file.continues(fetcher):
                 # It holds a request open, so it must not wait for others' buffers for ever.
@@ -215,12 +221,27 @@ class Work:
     def _take_back(self, piece: Piece) -> None:
         keep = self._buffers.lent <= self._limits.share_segments
         self._buffers.take_back(piece.buffer, keep=keep)
-        self._for_fetchers.notify_all()
+        self._tell_another()
+
+    def _has_room(self) -> bool:
+        return self._buffers.lent < self._limits.share_segments
+
+    def _tell_another(self) -> None:
+        """Wake a fetcher if there may be a piece for it."""
+        self._for_streams.notify_all()
+        if self._has_room():
+            self._for_fetchers.notify()
 
     def _ended(self) -> bool:
         return not self._fetchers and not self._hashers
 
     def _wake_all(self) -> None:
         self._news = True
-        for condition in (self._for_fetchers, self._for_hasher, self._for_keeper):
+        for condition in (
+            self._for_fetchers,
+            self._for_streams,
+            self._for_pauses,
+            self._for_hasher,
+            self._for_keeper,
+        ):
             condition.notify_all()
