@@ -25,6 +25,7 @@ from gpustack_delivery.vocabulary.resources import Json
 from gpustack_delivery.vocabulary.wire import format_micro_time, optional_time, present
 
 ASKED_STEP_SECONDS: Final = 600.0
+USED_STEP_SECONDS: Final = 60.0
 _LAST_ATTEMPT: Final = 1 << 53
 _log = logging.getLogger(__name__)
 
@@ -130,21 +131,30 @@ class Ledger:
         return changed
 
     def asked(self, digest: str, now: float) -> None:
-        """Note that a mount asks for a digest.
-
-        Known at once; written only every ten minutes, because kubelet asks often and the rule it
-        serves counts a day.
+        """Note that a mount asks for a digest: kubelet asks often, and the rule counts a day.
 
         Raises:
             HostFault: it could not be written.
         """
-        before = self.get(digest).asked_at
-        if before is None or now // ASKED_STEP_SECONDS > before // ASKED_STEP_SECONDS:
-            self.remember(digest, asked_at=now)
+        due = _is_next(now, self.get(digest).asked_at, ASKED_STEP_SECONDS)
+        self._note(digest, asked_at=now, durably=due)
+
+    def used(self, digest: str, now: float) -> None:
+        """Note that a mount came or went: many may in a second, and the rules count minutes.
+
+        Raises:
+            HostFault: it could not be written.
+        """
+        due = _is_next(now, self.get(digest).used_at, USED_STEP_SECONDS)
+        self._note(digest, used_at=now, durably=due)
+
+    def _note(self, digest: str, *, durably: bool, **changes: Any) -> None:
+        if durably:
+            self.remember(digest, **changes)
         else:
             with self._lock:
                 known = self._memories.get(digest, Memory())
-                self._memories[digest] = replace(known, asked_at=now)
+                self._memories[digest] = replace(known, **changes)
 
     def forget(self, digest: str) -> None:
         """Remove a digest's memory.
@@ -158,6 +168,11 @@ class Ledger:
 
     def _path(self, digest: str) -> Path:
         return self._root.digests / f"{hex_of(digest)}.json"
+
+
+def _is_next(now: float, before: float | None, step_seconds: float) -> bool:
+    """Say whether a time lies in another step than the one that was noted before."""
+    return before is None or now // step_seconds != before // step_seconds
 
 
 def _time(seconds: float | None) -> str | None:

@@ -176,7 +176,7 @@ class Mounting:
     def _used(self, digest: str) -> None:
         """Note a use; a ledger that cannot be written costs an age, not a mount."""
         try:
-            self._around.store.ledger.remember(digest, used_at=self._around.clock.now())
+            self._around.store.ledger.used(digest, self._around.clock.now())
         except HostFault as fault:
             _log.error("last use not written: digest=%s detail=%s", digest, fault.detail)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +23,7 @@ from gpustack_delivery.ports import Disk
 from gpustack_delivery.vocabulary.resources import Json
 
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_PIECE_BYTES: Final = 64 << 10
 _log = logging.getLogger(__name__)
 
 
@@ -37,8 +40,7 @@ def write_durably(path: Path, content: bytes, disk: Disk, *, mode: int = 0o600) 
     """Write a small file in one step that outlives a power cut; see `write_record`."""
     fresh = path.with_name(path.name + ".tmp")
     try:
-        fresh.write_bytes(content)
-        fresh.chmod(mode)
+        _write_new(fresh, content, mode)
         disk.sync_file(fresh)
         fresh.replace(path)
         disk.sync_directory(path.parent)
@@ -46,6 +48,32 @@ def write_durably(path: Path, content: bytes, disk: Disk, *, mode: int = 0o600) 
         raise HostFault(
             f"a record cannot be written: {error.strerror}", detail=str(error)
         ) from error
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that was not there; whatever stands in its place, a link say, goes."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, mode)
+    except FileExistsError:
+        path.unlink()
+        descriptor = os.open(path, flags, mode)
+    try:
+        os.fchmod(descriptor, mode)  # whatever this process's umask left of it
+        while content:
+            content = content[os.write(descriptor, content) :]
+    finally:
+        os.close(descriptor)
+
+
+def _content(path: Path) -> bytes:
+    # A link is nobody's record, and a pipe is not waited for.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags)
+    try:
+        return b"".join(iter(partial(os.read, descriptor, _PIECE_BYTES), b""))
+    finally:
+        os.close(descriptor)
 
 
 def read_record(path: Path) -> Json | None:
@@ -56,7 +84,7 @@ def read_record(path: Path) -> Json | None:
     """
     try:
         with not_exhausted():
-            record = msgspec.json.decode(path.read_bytes())
+            record = msgspec.json.decode(_content(path))
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

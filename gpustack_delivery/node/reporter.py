@@ -47,6 +47,9 @@ from gpustack_delivery.vocabulary.resources import (
 )
 
 ROUND_SECONDS: Final = 300.0
+# Ten rounds may follow each other at once and then five a second: what clients of the API hold to.
+APART_SECONDS: Final = 0.2
+AT_ONCE: Final = 10
 DOWNLOADING_SECONDS: Final = 10.0
 FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
@@ -105,6 +108,7 @@ class Reporter:
         self._capacity = Capacity()
         self._written: Json | None = None
         self._written_at = -inf
+        self._next_turn = -inf
         self._sources: Sources | None = None
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
 
@@ -128,8 +132,9 @@ class Reporter:
     def changed(self) -> None:
         """Make a round soon: something a report would say has changed."""
         with self._condition:
-            self._due = True
-            self._condition.notify_all()
+            if not self._due:
+                self._due = True
+                self._condition.notify_all()
 
     def _store_changed(self, key: Key, old: Json | None, new: Json | None) -> None:
         if old is None or new is None or _identity(old) != _identity(new):
@@ -154,6 +159,7 @@ class Reporter:
                 )
                 pause, retry = retry, min(2 * retry, LONGEST_RETRY_SECONDS)
             self._wait(pause)
+            self._take_turn()
 
     def _pause_after(self, sources: Sources) -> float:
         soon = sources.attempts.running() or sources.health.trouble
@@ -164,6 +170,15 @@ class Reporter:
         deadline = clock.monotonic() + seconds
         with self._condition:
             while not (self._due or self._stopping) and (left := deadline - clock.monotonic()) > 0:
+                clock.wait(self._condition, left)
+
+    def _take_turn(self) -> None:
+        """Let changes gather: a hundred mounts in a second are not to be a hundred rounds."""
+        clock = self._world.clock
+        soonest = clock.monotonic() - AT_ONCE * APART_SECONDS
+        self._next_turn = max(self._next_turn, soonest) + APART_SECONDS
+        with self._condition:
+            while not self._stopping and (left := self._next_turn - clock.monotonic()) > 0:
                 clock.wait(self._condition, left)
 
     def _round(self, sources: Sources) -> None:

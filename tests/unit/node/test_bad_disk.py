@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpustack_delivery.errors import AttemptFault, HostFault, Reason
+from gpustack_delivery.node.ledger import USED_STEP_SECONDS
 from tests.unit.fakes import eventually
 from tests.unit.node.stage import Stage
 
@@ -152,18 +153,18 @@ def test_a_tree_that_cannot_be_looked_at_for_want_of_files_is_not_damaged(
     stage.mounted(digest)
     stage.stop()
     stage.start()
-    read, look = Path.read_bytes, os.scandir
+    read, look = os.open, os.scandir
 
-    def unless_exhausted(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def called(path: Any) -> Any:
+    def unless_exhausted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(path: Any, *more: Any, **named: Any) -> Any:
             if str(path).endswith(f"/{what}"):
                 raise OSError(number, os.strerror(number))
-            return call(path)
+            return call(path, *more, **named)
 
         return called
 
     with monkeypatch.context() as exhausted:
-        exhausted.setattr(Path, "read_bytes", unless_exhausted(read))
+        exhausted.setattr(os, "open", unless_exhausted(read))
         exhausted.setattr(os, "scandir", unless_exhausted(look))
         code, message = stage.publish(digest, "u2")
     assert (code, "no more files" in message) == ("INTERNAL", True)
@@ -206,6 +207,7 @@ def test_a_last_use_that_cannot_be_written_costs_no_mount(
     digest = stage.artifact()
     stage.start()
     stage.mounted(digest)
+    stage.clock.advance(USED_STEP_SECONDS)
     stage.disk.fail_sync = lambda path: "digests" in path.parts
     assert stage.publish(digest, "u2") == ("OK", "")
     assert "last use not written" in caplog.text

@@ -4,15 +4,18 @@ mounted."""
 from __future__ import annotations
 
 import json
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.node.cache import CacheRoot
+from gpustack_delivery.node.records import read_record, write_record
 from gpustack_delivery.node.trees import Trees
-from tests.unit.fakes import FakeDisk, eventually
+from tests.unit.fakes import FakeDisk
 from tests.unit.node.stage import Stage
 
 NESTED = pytest.param("[" * 100_000, id="nested")
@@ -68,6 +71,28 @@ def test_a_directory_in_a_records_place_is_passed_over(stage: Stage, where: str)
     stage.mounted(digest, "u2")
 
 
+@pytest.mark.parametrize("what", ["a link", "a pipe"])
+@pytest.mark.parametrize("where", ["refs", "digests", "marker", "manifest.json"])
+def test_what_is_no_file_in_a_records_place_is_no_record(
+    stage: Stage, tmp_path: Path, where: str, what: str
+) -> None:
+    """Nobody waits at a pipe, and what a link leads to is not believed."""
+    digest = stage.artifact()
+    stage.start()
+    stage.mounted(digest)
+    stage.stop()
+    folder, ledger = stage.tree(digest).parent, stage.cache / "ledger"
+    place = folder / where if folder.joinpath(where).exists() else next((ledger / where).iterdir())
+    record = place.rename(tmp_path / "record")
+    if what == "a link":
+        place.symlink_to(record)
+    else:
+        os.mkfifo(place)
+    stage.start()
+    stage.mounted(digest, "u2")
+    assert len(stage.mounts.mounts) == 2
+
+
 def test_records_that_a_kill_left_half_written_are_removed(stage: Stage) -> None:
     """Nobody else ever would: their names come from targets and digests that may not come back."""
     stage.start()
@@ -78,6 +103,25 @@ def test_records_that_a_kill_left_half_written_are_removed(stage: Stage) -> None
         path.write_text("{")
     stage.start()
     assert not any(path.exists() for path in scratch)
+
+
+@pytest.mark.parametrize("what", ["a link", "a link to nothing", "a second name", "a pipe"])
+def test_what_is_planted_where_a_record_is_written_is_replaced(tmp_path: Path, what: str) -> None:
+    """Nothing outside is written or made, and nobody waits at a pipe."""
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    scratch = tmp_path / "r.json.tmp"
+    plant: dict[str, Callable[[], None]] = {
+        "a link": lambda: scratch.symlink_to(outside),
+        "a link to nothing": lambda: scratch.symlink_to(tmp_path / "nothing"),
+        "a second name": lambda: scratch.hardlink_to(outside),
+        "a pipe": lambda: os.mkfifo(scratch),
+    }
+    plant[what]()
+    write_record(tmp_path / "r.json", {"a": 1}, FakeDisk())
+    assert read_record(tmp_path / "r.json") == {"a": 1}
+    assert outside.read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "r.json"]
 
 
 def test_a_failure_recorded_in_the_far_future_holds_nothing_back(stage: Stage) -> None:
@@ -188,4 +232,4 @@ def test_losses_between_two_mounts_are_found_by_the_second(stage: Stage) -> None
         assert stage.publish(digest, f"p{number}")[0] == "ABORTED"
         stage.mounted(digest, f"p{number}")
         assert (stage.tree(digest) / name).is_file()
-    eventually(lambda: stage.model(digest).get("referenced"))
+    stage.in_time(lambda: stage.model(digest).get("referenced"))

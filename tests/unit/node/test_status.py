@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gpustack_delivery.errors import AttemptFault, ConfigurationFault, Conflict, Reason, Unreachable
+from gpustack_delivery.node.ledger import USED_STEP_SECONDS
+from gpustack_delivery.node.reporter import AT_ONCE
 from gpustack_delivery.vocabulary.node_store import ByteSource
 from gpustack_delivery.vocabulary.resources import NODE_MODEL_STORES
 from tests.unit.fakes import eventually
@@ -260,3 +264,36 @@ def test_conflicts_without_end_are_left_for_the_next_round(stage: Stage) -> None
     stage.mounted(digest)
     eventually(lambda: stage.model(digest).get("referenced"))
     assert len(tries) >= 5
+
+
+def test_many_changes_at_once_are_few_reports(stage: Stage) -> None:
+    """A node that starts a hundred Pods tells the API server a few times, and at last the truth."""
+    digest = stage.artifact()
+    serving(stage)
+    stage.mounted(digest)
+    stage.unpublish()
+    for number in range(50):
+        stage.mounted(digest, f"u{number}")
+        stage.unpublish(f"u{number}")
+    stage.mounted(digest, "last")
+    assert writes(stage) <= AT_ONCE + 2
+    stage.clock.advance(1)
+    eventually(lambda: stage.model(digest).get("referenced"), "the reference of the last")
+
+
+def test_uses_within_a_minute_are_one_record(stage: Stage) -> None:
+    """Every one counts at once; the disk hears of the first, and of the next minute's."""
+    digest = stage.artifact()
+    serving(stage)
+    stage.clock.advance(USED_STEP_SECONDS - stage.clock.now() % USED_STEP_SECONDS)
+    stage.mounted(digest)
+    record = stage.cache / "ledger" / "digests" / f"{digest.removeprefix('sha256:')}.json"
+    first = json.loads(record.read_text())["lastUsedTime"]
+    stage.clock.advance(USED_STEP_SECONDS / 2)
+    assert stage.publish(digest, "u2") == ("OK", "")
+    assert json.loads(record.read_text())["lastUsedTime"] == first
+    assert stage.plugin is not None
+    assert stage.plugin._store.ledger.get(digest).used_at == stage.clock.now()
+    stage.clock.advance(USED_STEP_SECONDS / 2)
+    assert stage.unpublish("u2") == ("OK", "")
+    assert json.loads(record.read_text())["lastUsedTime"] > first
