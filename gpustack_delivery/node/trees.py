@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import stat
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -28,6 +27,7 @@ from typing import Final
 
 from gpustack_delivery.errors import HostFault
 from gpustack_delivery.node.cache import CacheRoot, delete_tree, digest_of, hex_of, walk
+from gpustack_delivery.node.inspection import DIRECTORY_MODE, FILE_MODE, Inspection
 from gpustack_delivery.node.markers import (
     Marker,
     read_listing,
@@ -39,8 +39,6 @@ from gpustack_delivery.node.records import not_exhausted
 from gpustack_delivery.ports import Clock, Disk
 from gpustack_delivery.vocabulary.manifest import Manifest
 
-FILE_MODE: Final = 0o444
-DIRECTORY_MODE: Final = 0o555
 _TRASHED: Final = re.compile(r"/trash/([^/]+)/tree$")
 _log = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ class Trees:
         self._lock = threading.Lock()
         self._held: Counter[str] = Counter()
         self._markers: dict[str, Marker] = {}
-        self._manifests: dict[str, Manifest] = {}
+        self._inspections: dict[str, Inspection] = {}
         self._serial = count()
 
     def load(self) -> None:
@@ -113,15 +111,8 @@ class Trees:
 
     def manifest(self, digest: str) -> Manifest | None:
         """Return the listing of a published tree, or None if none makes the digest."""
-        with self._lock:
-            known = self._manifests.get(digest)
-        if known is not None:
-            return known
-        manifest = read_listing(self._root.published / hex_of(digest), digest)
-        if manifest is not None:
-            with self._lock:
-                self._manifests[digest] = manifest
-        return manifest
+        inspection = self._inspection(digest)
+        return None if inspection is None else inspection.manifest
 
     def publish(self, workspace: Path, manifest: Manifest, marker: Marker) -> None:
         """Make a verified download the published tree of its digest.
@@ -193,14 +184,28 @@ class Trees:
         """Return what is wrong with a published tree, "" if nothing is."""
         if read_marker(directory, digest) is None:
             return "its marker is missing or names another digest"
-        manifest = self.manifest(digest)
-        if manifest is None:
+        inspection = self._inspection(digest)
+        if inspection is None:
             return "its listing is missing or makes another digest"
         try:
             with not_exhausted():
-                return difference(directory / "tree", manifest)
+                return inspection.difference()
         except OSError as error:
             return f"it cannot be read: {error}"
+
+    def _inspection(self, digest: str) -> Inspection | None:
+        with self._lock:
+            known = self._inspections.get(digest)
+        if known is not None:
+            return known
+        directory = self._root.published / hex_of(digest)
+        manifest = read_listing(directory, digest)
+        if manifest is None:
+            return None
+        inspection = Inspection(directory / "tree", manifest)
+        with self._lock:
+            self._inspections[digest] = inspection
+        return inspection
 
     def _seal(self, tree: Path, manifest: Manifest) -> None:
         """Write-protect and sync every file, then every directory from the deepest up."""
@@ -238,13 +243,13 @@ class Trees:
                 with suppress(OSError):  # then it waits there for the next start, whole
                     target.rename(workspace)
                 raise
-            self._manifests.pop(marker.digest, None)
+            self._inspections.pop(marker.digest, None)
             self._markers[marker.digest] = marker
 
     def _move_out(self, digest: str) -> Path:
         gone = self._discard(self._root.published / hex_of(digest))
         self._markers.pop(digest, None)
-        self._manifests.pop(digest, None)
+        self._inspections.pop(digest, None)
         return gone
 
     def _discard(self, path: Path) -> Path:
@@ -258,31 +263,6 @@ class Trees:
             message = f"a tree cannot be taken out: {error.strerror}"
             raise HostFault(message, detail=str(error)) from error
         return gone
-
-
-def difference(tree: Path, manifest: Manifest) -> str:
-    """Return how a tree differs from its listing in names, kinds, sizes and modes; "" if it does
-    not.
-
-    Raises:
-        OSError: the tree cannot be read.
-    """
-    sizes = {entry.path: entry.size_bytes for entry in manifest.entries}
-    start = len(str(tree)) + 1
-    if tree.lstat().st_mode != stat.S_IFDIR | DIRECTORY_MODE:
-        return "its top directory's mode has changed"
-    pending = [str(tree)]
-    while pending:
-        with os.scandir(pending.pop()) as listing:
-            for found in listing:
-                facts = found.stat(follow_symlinks=False)
-                if facts.st_mode == stat.S_IFDIR | DIRECTORY_MODE:
-                    pending.append(found.path)
-                elif facts.st_mode != stat.S_IFREG | FILE_MODE:
-                    return f"a file's or directory's mode has changed: {found.path}"
-                elif sizes.pop(found.path[start:], None) != facts.st_size:
-                    return f"a file is foreign or its size has changed: {found.path}"
-    return f"a file is missing: {next(iter(sizes))!r}" if sizes else ""
 
 
 def directories(parent: Path) -> list[Path]:

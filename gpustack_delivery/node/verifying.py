@@ -20,8 +20,9 @@ from typing import Final, NoReturn
 from gpustack_delivery.adapters.hashing import Hashing
 from gpustack_delivery.errors import ConfigurationFault, HostFault
 from gpustack_delivery.node.cache import LAYOUT, digest_of, hex_of
+from gpustack_delivery.node.inspection import DIRECTORY_MODE, FILE_MODE
 from gpustack_delivery.node.markers import read_listing, read_marker
-from gpustack_delivery.node.trees import DIRECTORY_MODE, FILE_MODE, directories
+from gpustack_delivery.node.trees import directories
 from gpustack_delivery.vocabulary.manifest import Entry, Folders, Manifest
 
 READ_BYTES: Final = 1 << 20

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpustack_delivery.node.trees import FILE_MODE
+from gpustack_delivery.node.inspection import FILE_MODE
 from gpustack_delivery.ports import Mount, Mounts
 from tests.soak.world import Model
 
