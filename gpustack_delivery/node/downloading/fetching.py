@@ -6,7 +6,7 @@ ignores ranges and sends the whole file is used all the same: what lies before t
 skipped, and the same answer then serves the segments after it, so that nothing is asked for twice.
 
 A hub redirects to signed URLs on other hosts. The one that worked is kept for the file's next
-segments, and when it no longer works the hub is asked again.
+segments, and when it no longer works, or has failed twice, the hub is asked again.
 
 `engine` runs one `Fetcher` on each of its threads. Rules: NS-DL-10, NS-DL-12, NS-DL-13, NS-DL-15,
 NS-DL-22, NS-FR-03.
@@ -146,6 +146,8 @@ class Fetcher:
                 segment.source.signed_url = ""
             except TryAgain as useless:
                 again = useless
+                if failures:  # once is an accident; then the hub may know a better place
+                    segment.source.signed_url = ""
             if self._terms.over():
                 raise Abandoned
             if self.watch is not None:

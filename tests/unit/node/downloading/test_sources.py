@@ -65,6 +65,22 @@ def test_expired_signed_url_is_resolved_again(serve: Serve, status: int) -> None
     assert len(hub.seen) >= 2
 
 
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_place_that_keeps_failing_is_left_for_the_hubs_next(serve: Serve, status: int) -> None:
+    """One server behind a hub may be ill for longer than a source is tried."""
+
+    def cdn_answer(seen: Seen, wire: Wire) -> None:
+        if seen.target.endswith("=0") and seen.byte_range[0] > 0:
+            wire.respond(status)
+        else:
+            wire.respond_range(seen, CONTENT)
+
+    site, hub, _ = hub_and_cdn(serve, cdn_answer)
+    site.fetch(site.target("f", CONTENT))
+    assert site.content("f") == CONTENT
+    assert len(hub.seen) >= 2
+
+
 def test_fresh_signed_url_that_is_refused_is_a_refusal(serve: Serve) -> None:
     """When every new URL of the hub's is refused too, the attempt ends as denied."""
     site, hub, cdn = hub_and_cdn(serve, lambda seen, wire: wire.respond(403))
