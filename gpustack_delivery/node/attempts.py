@@ -106,7 +106,7 @@ class Attempts:
         try:
             self._around.store.ledger.asked(digest, self._around.clock.now())
         except HostFault as fault:
-            _log.error("question not written: digest=%s detail=%s", digest, fault.detail)
+            _log.error("request not recorded: digest=%s detail=%s", digest, fault.detail)
 
     def _refuse_if_held_back(self, digest: str) -> None:
         memory = self._around.store.ledger.get(digest)
@@ -152,7 +152,7 @@ class Attempts:
                 if not self._stopping:
                     self._conclude(attempt, fault)
             except HostFault as failure:
-                _log.error("outcome not written: digest=%s detail=%s", digest, failure.detail)
+                _log.error("outcome not recorded: digest=%s detail=%s", digest, failure.detail)
             finally:
                 del self._running[digest]
                 self._threads.discard(threading.current_thread())

@@ -113,7 +113,8 @@ class CacheRoot:
         if read_only and writable:
             raise HostFault(
                 f"the filesystem of the cache root {self.path} has become read-only: see the "
-                "node's kernel log"
+                "node's kernel log",
+                detail="statvfs answers ST_RDONLY",
             )
 
     def _silent(self, error: OSError | HostFault) -> HostFault:

@@ -178,7 +178,7 @@ class Mounting:
         try:
             self._around.store.ledger.used(digest, self._around.clock.now())
         except HostFault as fault:
-            _log.error("last use not written: digest=%s detail=%s", digest, fault.detail)
+            _log.error("last use not recorded: digest=%s detail=%s", digest, fault.detail)
 
     def _at(self, target: Path) -> list[Mount]:
         return [mount for mount in self._around.mounts.table() if mount.target == target]

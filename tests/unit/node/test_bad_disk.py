@@ -111,7 +111,7 @@ def test_an_outcome_that_cannot_be_written_holds_for_this_process(
     stage.configure(generation=2, hub={"huggingFaceEndpoint": "https://next.example"})
     eventually(lambda: stage.status().get("observedGeneration") == 2)
     eventually(lambda: stage.publish(digest)[0] == "UNAVAILABLE", "the failure")
-    assert "outcome not written" in caplog.text
+    assert "outcome not recorded" in caplog.text
     stage.disk.fail_sync = lambda path: False
 
 
@@ -210,7 +210,7 @@ def test_a_last_use_that_cannot_be_written_costs_no_mount(
     stage.clock.advance(USED_STEP_SECONDS)
     stage.disk.fail_sync = lambda path: "digests" in path.parts
     assert stage.publish(digest, "u2") == ("OK", "")
-    assert "last use not written" in caplog.text
+    assert "last use not recorded" in caplog.text
     stage.disk.fail_sync = lambda path: False
 
 

@@ -103,6 +103,21 @@ def test_a_plugin_on_a_dead_cache_unmounts_and_takes_it_when_it_answers(
     assert len(told(caplog)) == 1
 
 
+def test_a_tree_on_a_cache_that_died_at_work_is_not_called_damaged(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing of it could be read, and the Pod hears that of the filesystem."""
+    digest = stage.artifact()
+    stage.start()
+    stage.mounted(digest)
+    with dead(stage, errno.EIO):
+        code, message = stage.publish(digest, "u2")
+        assert code == "INTERNAL"
+        assert "does not answer (EIO)" in message
+    assert "damaged" not in caplog.text
+    assert stage.publish(digest, "u2") == ("OK", "")
+
+
 def test_a_disk_that_only_syncs_no_more_is_waited_for_too(stage: Stage) -> None:
     """What cannot be made durable is not begun with; the kernel answers reads from its memory."""
     digest = stage.artifact()
@@ -245,7 +260,9 @@ stage.mounted(digest, "u2")
 os.sync()
 kill()
 stage.in_time(lambda: "does not answer (EIO)" in stage.condition("Ready").get("message", ""))
-assert stage.publish(digest, "u3")[0] == "INTERNAL"
+code, message = stage.publish(digest, "u3")
+assert code == "INTERNAL"
+assert "does not answer (EIO)" in message
 assert stage.unpublish() == ("OK", "")
 stage.stop()
 stage.start(synced=False)
