@@ -120,7 +120,8 @@ class Fetcher:
     @property
     def streaming(self) -> Source | None:
         """Return the source whose whole-file answer is open for its next segment."""
-        return self._open.source if self._open else None
+        answer = self._open  # once: other threads ask too
+        return answer.source if answer else None
 
     def fetch(self, segment: Segment, accepted: Callable[[Body], None]) -> None:
         """Fill a segment's buffer.
@@ -206,9 +207,10 @@ class Fetcher:
 
     def _send_signed(self, source: Source, byte_range: Mapping[str, str]) -> Stream | None:
         """Ask where the hub last sent us; None when that place has to be asked for again."""
-        if not source.signed_url:
+        url = source.signed_url  # once: the file's other fetchers forget it when it fails
+        if not url:
             return None
-        stream = self._send(source.signed_url, None, byte_range)
+        stream = self._send(url, None, byte_range)
         if stream.status in CONTENT or stream.status >= 500 or stream.status in {416, 429}:
             return stream
         stream.close()

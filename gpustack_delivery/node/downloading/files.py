@@ -108,6 +108,7 @@ class File:
         self._source = Source(target.url, target.entry.size_bytes)
         self._taken = offset
         self._in_flight = 0
+        self._last_taker: Fetcher | None = None
         self._proven = False
         self._ignores_ranges = False
         self._ready: dict[int, Piece] = {}
@@ -138,20 +139,29 @@ class File:
         """Say whether nothing of the file is being fetched or waits to be hashed."""
         return self._in_flight == 0 and not self._ready
 
+    @property
+    def in_flight(self) -> bool:
+        """Say whether some segment is being fetched."""
+        return self._in_flight > 0
+
     def may_take(self, fetcher: Fetcher) -> bool:
         """Say whether a fetcher may have the next segment."""
         if self.all_taken:
             return False
-        if fetcher.streaming is self._source:
+        if self.continues(fetcher):
             return True
-        return self._in_flight == 0 or (self._proven and not self._ignores_ranges)
+        if self._in_flight:
+            return self._proven and not self._ignores_ranges
+        # An answer that is still open brings the next segment by itself; its fetcher comes for it.
+        return self._last_taker is None or not self.continues(self._last_taker)
 
     def continues(self, fetcher: Fetcher) -> bool:
         """Say whether a fetcher's open answer goes on with this file's next segment."""
         return fetcher.streaming is self._source
 
-    def take(self, buffer: memoryview) -> Piece:
+    def take(self, fetcher: Fetcher, buffer: memoryview) -> Piece:
         """Hand out the next segment."""
+        self._last_taker = fetcher
         start, length = self._taken, self._shape.segment_bytes
         if self._shape.direct:  # after an interruption: up to a page's beginning first
             length -= start % mmap.PAGESIZE

@@ -89,7 +89,10 @@ class Work:
             self._wake_all()
 
     def take(self, fetcher: Fetcher) -> Piece | None:
-        """Return the next segment with a buffer under it; None when there is no more to fetch."""
+        """Return the next segment with a buffer under it; None when there is no more to fetch.
+
+        A fetcher whose open answer cannot go on by itself lets go of it.
+        """
         news = self._for_streams if fetcher.streaming else self._for_fetchers
         with news:
             while not self.over():
@@ -99,8 +102,21 @@ class Work:
                     return piece
                 if not self._waiting and not self._begun:
                     return None
+                if fetcher.streaming and not self._goes_on(fetcher):
+                    break
                 self._clock.wait(news, None)
-            return None
+            else:
+                return None
+        fetcher.close()
+        return self.take(fetcher)
+
+    def _goes_on(self, fetcher: Fetcher) -> bool:
+        """Say whether an open answer waits for nothing but the hash.
+
+        It counts as a request of the node. The segment that it would wait for may be one whose own
+        request waits for that.
+        """
+        return any(file.continues(fetcher) and not file.in_flight for file in self._begun)
 
     def pause(self, seconds: float) -> None:
         """Wait before the next try.
@@ -198,7 +214,7 @@ class Work:
         for file in self._begun:
             if file.continues(fetcher):
                 # It holds a request open, so it must not wait for others' buffers for ever.
-                return self._hand_out(file) if room or file.idle else None
+                return self._hand_out(file, fetcher) if room or file.idle else None
         if not room:
             return None
         begun = next((file for file in self._begun if file.may_take(fetcher)), None)
@@ -208,10 +224,10 @@ class Work:
             begun = self._waiting.popleft()
             self._begun.append(begun)
             self._open += 0 if begun.in_one_piece else 1
-        return self._hand_out(begun)
+        return self._hand_out(begun, fetcher)
 
-    def _hand_out(self, file: File) -> Piece:
-        piece = file.take(self._buffers.lend())
+    def _hand_out(self, file: File, fetcher: Fetcher) -> Piece:
+        piece = file.take(fetcher, self._buffers.lend())
         if file.all_taken:
             self._begun.remove(file)
             if not self._waiting and not self._begun:

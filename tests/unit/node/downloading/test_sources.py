@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gpustack_delivery.errors import AttemptFault, Reason
+from gpustack_delivery.node.downloading.fetching import Fetcher, Segment, Source, Terms
 from gpustack_delivery.redaction import Token
 from tests.unit.node.downloading.site import SEGMENT, Site, pattern
 from tests.unit.origin import Handler, Origin, Seen, Wire
@@ -79,6 +80,42 @@ def test_a_place_that_keeps_failing_is_left_for_the_hubs_next(serve: Serve, stat
     site.fetch(site.target("f", CONTENT))
     assert site.content("f") == CONTENT
     assert len(hub.seen) >= 2
+
+
+class Forgotten(Source):
+    """A source whose signed URL another fetcher forgets as soon as this one has looked at it."""
+
+    def __init__(self, url: str, signed_url: str) -> None:
+        self._signed = [signed_url]
+        super().__init__(url, len(CONTENT))
+
+    @property
+    def signed_url(self) -> str:
+        """Return the URL once."""
+        return self._signed.pop() if self._signed else ""
+
+    @signed_url.setter
+    def signed_url(self, value: str) -> None:
+        pass
+
+
+def test_a_signed_url_that_is_forgotten_meanwhile_is_used_or_not(serve: Serve) -> None:
+    """The fetchers of a file share it, and each may find that it no longer works."""
+    site, origin = serve(lambda seen, wire: wire.respond_range(seen, CONTENT))
+    terms = Terms(
+        http=site.http,
+        limits=site.limits,
+        clock=site.clock,
+        over=lambda: False,
+        pause=lambda seconds: None,
+        credential=lambda: None,
+        received=lambda count: None,
+    )
+    source = Forgotten(f"{origin.url}/f", f"{origin.url}/blob?signature=0")
+    segment = Segment(source, 0, memoryview(bytearray(SEGMENT)))
+    Fetcher(terms).fetch(segment, lambda body: None)
+    assert segment.view == CONTENT[:SEGMENT]
+    assert [seen.target for seen in origin.seen] == ["/blob?signature=0"]
 
 
 def test_fresh_signed_url_that_is_refused_is_a_refusal(serve: Serve) -> None:
