@@ -45,7 +45,7 @@ MILESTONES: Final = tuple(
 )
 """Steps that a tour must have found, by whatever way: each is one that the contract names."""
 
-_TRIES: Final = 6
+_TRIES: Final = 8
 _LONGEST_LIFE_SECONDS: Final = 0.6
 
 
@@ -93,7 +93,7 @@ class Tour:
     def __init__(self, scene: Scene, models: Sequence[Model]) -> None:
         self._scene = scene
         self._models = models
-        self._ways: dict[str, list[Plan]] = {}
+        self._ways: dict[str, list[list[Plan]]] = {}  # a way may have led there by chance
         self._tries: Counter[str] = Counter()
         self.steps: list[str] = []
 
@@ -113,8 +113,9 @@ class Tour:
         while left := [s for s in self._ways if s not in died_at and self._tries[s] < _TRIES]:
             for step in left:
                 if step not in died_at:  # on the way to another
+                    ways = self._ways[step]
+                    self._live(ways[self._tries[step] % len(ways)])
                     self._tries[step] += 1
-                    self._live(self._ways[step])
         self._judge()
 
     def _live(self, plans: list[Plan]) -> None:
@@ -122,13 +123,14 @@ class Tour:
         for deaths, steps in enumerate(self._scene.lives()):
             if deaths <= len(plans):
                 for step in set(steps) - self._scene.died_at:
-                    if step not in self._ways or self._tries[step]:  # that way did not lead there
-                        self._ways[step] = [*plans[:deaths], Plan(step)]
+                    way, ways = [*plans[:deaths], Plan(step)], self._ways.setdefault(step, [])
+                    if way not in ways and len(ways) < _TRIES:
+                        ways.append(way)
 
     def _judge(self) -> None:
         unknown = [step for step in MILESTONES if step not in self._ways]
         assert not unknown, f"no plugin took these steps: {unknown}"
-        never = {step: way for step, way in self._ways.items() if step not in self._scene.died_at}
+        never = {step: ways for step, ways in self._ways.items() if step not in self._scene.died_at}
         assert not never, f"no plugin died at these steps: {never}"
 
 
