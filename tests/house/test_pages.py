@@ -28,6 +28,18 @@ _REASON: Final = re.compile(r"[A-Z][A-Za-z]+")
 _SAYING: Final = {"Condition": 2, "_say": 2, "_say_degraded": 2, "tell": 3}
 # What a mount is answered, in words of its own; kubelet makes events of them.
 _ANSWERS: Final = frozenset({"Refused", "Waiting"})
+# Where a mount meets the node: what fails there is answered as it is.
+_FAILING: Final = frozenset(
+    f"gpustack_delivery.{name}"
+    for name in (
+        "adapters.host",
+        "adapters.threads",
+        "node.cache",
+        "node.health",
+        "node.mounting",
+        "node.records",
+    )
+)
 
 
 def _page(name: str) -> str:
@@ -151,10 +163,29 @@ def _answers() -> set[str]:
             continue
         for called, arguments in _calls(source):
             if called in _ANSWERS and arguments:
-                text = arguments[0]
-                first = text.values[0] if isinstance(text, ast.JoinedStr) else text
-                if isinstance(first, ast.Constant):
-                    found.add(str(first.value).partition(":")[0])
+                found |= _beginning(arguments[0])
+    return found
+
+
+def _beginning(text: ast.expr) -> set[str]:
+    """Return what a written text begins with, up to its colon; nothing for one from elsewhere."""
+    first = text.values[0] if isinstance(text, ast.JoinedStr) else text
+    return (
+        {str(first.value).partition(":")[0].strip()} if isinstance(first, ast.Constant) else set()
+    )
+
+
+def _faults() -> set[str]:
+    """Return how what the node itself refuses a mount begins."""
+    found = set()
+    for source in sources("gpustack_delivery"):
+        if source.module not in _FAILING:
+            continue
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call) and _called(node) == "HostFault":
+                found |= _beginning(node.args[0])
+            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "message":
+                found |= _beginning(node.value)
     return found
 
 
@@ -169,10 +200,15 @@ def test_every_reason_has_its_row() -> None:
 
 
 def test_every_refusal_of_a_mount_has_its_row() -> None:
-    """failures.md quotes how each refusal of a mount begins."""
-    answers = _answers()
-    assert len(answers) > 8
-    quoted = [row[0].strip("`… ") for row in _rows(_page("failures.md"))]
+    """failures.md quotes how each refusal of a mount begins, and each failure of the node."""
+    assert len(_answers()) > 8
+    assert {"the node could not", "a record cannot be written"} <= _faults()
+    answers = _answers() | _faults()
+    quoted = {
+        words.rstrip("… ")
+        for row in _rows(_page("failures.md"))
+        for words in re.findall(r"`([^`]+)`", row[0])
+    }
     missing = {said for said in answers if not any(said.startswith(each) for each in quoted)}
     assert missing == set()
 
