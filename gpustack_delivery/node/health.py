@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from gpustack_delivery.errors import ConfigurationFault, HostFault
 from gpustack_delivery.node.cache import is_away
 from gpustack_delivery.node.collector import Store
-from gpustack_delivery.ports import Mounts
+from gpustack_delivery.ports import Clock, Mounts
 
 _log = logging.getLogger(__name__)
 
@@ -25,9 +25,10 @@ _log = logging.getLogger(__name__)
 class Health:
     """The state of one cache. `start` comes first, then one thread calls `look`."""
 
-    def __init__(self, store: Store, mounts: Mounts) -> None:
+    def __init__(self, store: Store, mounts: Mounts, clock: Clock) -> None:
         self._store = store
         self._mounts = mounts
+        self._clock = clock
         self._taken = False
         self._trouble = ""
 
@@ -96,9 +97,18 @@ class Health:
             message = f"the references on this node cannot be read: {fault}"
             raise HostFault(message, detail=fault.detail) from fault
         with _said_in_a_line():
-            store.references.rebuild(table)
+            for digest in store.references.rebuild(table):
+                if store.trees.has(digest):
+                    self._lost(digest)
             store.trees.discard_strays(store.references.digests())
             store.trees.empty_trash(mount.root for mount in table)
+
+    def _lost(self, digest: str) -> None:
+        """Note that a tree was in use until now, for all that is known; a full disk hinders not."""
+        try:
+            self._store.ledger.remember(digest, used_at=self._clock.now())
+        except HostFault as fault:
+            _log.error("last use not written: digest=%s detail=%s", digest, fault.detail)
 
 
 @contextmanager

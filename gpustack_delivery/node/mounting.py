@@ -175,8 +175,12 @@ class Mounting:
 
     def _used(self, digest: str) -> None:
         """Note a use; a ledger that cannot be written costs an age, not a mount."""
+        store, now = self._around.store, self._around.clock.now()
         try:
-            self._around.store.ledger.used(digest, self._around.clock.now())
+            if store.references.names(digest):
+                store.ledger.used(digest, now)
+            else:  # the last one: the grace is counted from it, after a restart too
+                store.ledger.remember(digest, used_at=now)
         except HostFault as fault:
             _log.error("last use not recorded: digest=%s detail=%s", digest, fault.detail)
 

@@ -131,7 +131,7 @@ class Plugin:
             ledger=Ledger(root, disk),
             references=References(root, disk, (Path(kubelet.path), Path(kubelet.resolved))),
         )
-        self._health = Health(self._store, mounts)
+        self._health = Health(self._store, mounts, clock)
         self._metrics = Metrics()
         self._reporter = Reporter(options.node_name, options.namespace, world)
         self._artifacts = Mirror(

@@ -98,10 +98,13 @@ class References:
         """Say whether the references are known: `rebuild` has succeeded once."""
         return self._rebuilt
 
-    def rebuild(self, table: Iterable[Mount]) -> None:
+    def rebuild(self, table: Iterable[Mount]) -> frozenset[str]:
         """Make the references what the live mounts are, and the records what the references are.
 
         A record that cannot be mended now is mended by the next start: the mounts are the truth.
+
+        Returns:
+            The digests of references whose mount went while nobody looked, by a reboot say.
         """
         recorded = {}
         for path in sorted(self._root.references.glob("*.json")):
@@ -113,7 +116,8 @@ class References:
             if reference is not None:
                 recorded[reference.target] = reference
         live = {str(mount.target): shown for mount in table if (shown := self.shown_by(mount))}
-        for target in recorded.keys() - live.keys():
+        lost = recorded.keys() - live.keys()
+        for target in lost:
             _log.info("reference without a mount dropped: target=%s", target)
             self._remove(self._path(target))
         found = {}
@@ -133,6 +137,7 @@ class References:
                 self._remove(self._path(target))
             self._by_target = found
             self._rebuilt = True
+        return frozenset(recorded[target].digest for target in lost)
 
     def shown_by(self, mount: Mount) -> str | None:
         """Return the digest whose published tree a mount shows, or None for any other mount.

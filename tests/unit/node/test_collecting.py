@@ -97,6 +97,33 @@ def test_it_stops_at_the_low_watermark(stage: Stage) -> None:
     assert published(stage, *digests) == [True, False, False, True]
 
 
+@pytest.mark.parametrize("how", ["unmounted before it", "mounts that it ended"])
+def test_the_grace_outlives_a_restart(stage: Stage, how: str) -> None:
+    """Ten minutes without a reference are ten minutes, for whom a reboot unmounted too."""
+    small_disk(stage, 100 * KIB)
+    stage.configure(watermarks={"highPercent": 60, "lowPercent": 1})
+    stage.start()
+    digest = model(stage, "a")
+    use(stage, digest, "a")
+    stage.clock.advance(3600 - stage.clock.now() % 60)
+    stage.mounted(digest, "a", name="a")
+    stage.clock.advance(50)
+    if how == "unmounted before it":
+        assert stage.unpublish("a") == ("OK", "")
+    else:
+        stage.clock.advance(GRACE)
+    stage.stop()
+    stage.mounts.mounts.clear()
+    stage.start()
+    stage.clock.advance(GRACE - 40)
+    stage.disk.used_bytes = 90 * KIB
+    eventually(lambda: collect(stage).skipped == "", "a collection")
+    assert published(stage, digest) == [True]
+    stage.clock.advance(40)
+    assert collect(stage).skipped == ""
+    assert published(stage, digest) == [False]
+
+
 def test_referenced_pinned_and_recent_trees_stay_and_saturation_is_said(stage: Stage) -> None:
     """CapacityLow says so while nothing may go."""
     small_disk(stage, 100 * KIB)
