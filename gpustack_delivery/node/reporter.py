@@ -104,7 +104,7 @@ class Reporter:
         self._condition = threading.Condition()
         self._due = True
         self._stopping = False
-        self._said_absent = False
+        self._said_absent_at: float | None = None
         self._capacity = Capacity()
         self._written: Json | None = None
         self._written_at = -inf
@@ -195,8 +195,11 @@ class Reporter:
 
     def _say_absent(self) -> None:
         """Say what the plugin waits for: at first that is usual, after a while it is a mistake."""
-        level = logging.WARNING if self._said_absent else logging.INFO
-        self._said_absent = True
+        now, before = self._world.clock.monotonic(), self._said_absent_at
+        if before is not None and now - before < ROUND_SECONDS:
+            return  # a change woke the reporter, and the wait is no longer by that
+        self._said_absent_at = now
+        level = logging.INFO if before is None else logging.WARNING
         _log.log(
             level,
             "no NodeModelStore %s yet, and with it no configuration: the worker makes it for a "

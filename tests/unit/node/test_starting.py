@@ -12,7 +12,7 @@ import pytest
 from gpustack_delivery.errors import ConfigurationFault
 from gpustack_delivery.node.cache import LAYOUT
 from gpustack_delivery.node.peers.options import PeerOptions
-from gpustack_delivery.node.reporter import ROUND_SECONDS
+from gpustack_delivery.node.reporter import ROUND_SECONDS, Reporter
 from gpustack_delivery.vocabulary.resources import NODE_MODEL_STORES
 from tests.unit.fakes import eventually
 from tests.unit.node.stage import FILES, NODE, Stage
@@ -291,6 +291,35 @@ def test_a_node_without_its_store_is_said(stage: Stage, caplog: pytest.LogCaptur
         return said(logging.WARNING)
 
     eventually(later, "the warning")
+
+
+def test_a_store_that_is_missing_is_not_said_at_every_change(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What wakes the reporter while a new node waits makes no warning of it: only time does."""
+    stage.kube.remove(NODE_MODEL_STORES, NODE)
+    caplog.set_level(logging.INFO)
+    rounds: list[int] = []
+    said = Reporter._say_absent
+
+    def counted(reporter: Reporter) -> None:
+        said(reporter)
+        rounds.append(len(rounds))
+
+    monkeypatch.setattr(Reporter, "_say_absent", counted)
+    stage.start()
+    assert stage.plugin is not None
+    reporter = stage.plugin._reporter
+
+    def woken() -> None:
+        before = len(rounds)
+        reporter.changed()
+        eventually(lambda: len(rounds) > before, "another round")
+
+    for _ in range(3):
+        woken()
+    levels = [r.levelno for r in caplog.records if "no NodeModelStore" in r.getMessage()]
+    assert levels == [logging.INFO]
 
 
 def test_a_missing_peer_token_is_said_at_the_start(
