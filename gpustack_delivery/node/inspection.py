@@ -3,7 +3,8 @@
 A mount that finds a tree published waits for this look, so it is short where nothing happened. A
 directory's change time moves with every name that comes into it or goes, and with its mode. So the
 directories of a tree that was found right are not listed again while theirs stand still; what
-remains is to ask each listed file for its mode and size.
+remains is to ask each listed file for its mode and size. A change time is as fine as the kernel's
+tick, or as the filesystem keeps it: a fresh one may hide the next change, and is not remembered.
 
 `trees` looks before each mount. Rules: NS-MNT-05, NS-DL-20.
 """
@@ -15,6 +16,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from gpustack_delivery.adapters.host import SystemClock
+from gpustack_delivery.ports import Clock
 from gpustack_delivery.vocabulary.manifest import Manifest
 
 FILE_MODE: Final = 0o444
@@ -22,6 +25,7 @@ DIRECTORY_MODE: Final = 0o555
 _FILE: Final = stat.S_IFREG | FILE_MODE
 _DIRECTORY: Final = stat.S_IFDIR | DIRECTORY_MODE
 _REMEMBERED_DIRECTORIES: Final = 1000
+FRESH_SECONDS: Final = 2.0
 
 
 class Inspection:
@@ -30,10 +34,17 @@ class Inspection:
     Args:
         tree: where the files stand.
         manifest: what they are to be.
+        clock: the one that files get their times from, and nobody else's.
     """
 
-    def __init__(self, tree: Path, manifest: Manifest) -> None:
+    def __init__(
+        self,
+        tree: Path,
+        manifest: Manifest,
+        clock: Clock = SystemClock(),  # noqa: B008 - it has no state
+    ) -> None:
         self._tree = str(tree)
+        self._clock = clock
         self.manifest = manifest
         self._changed_at: dict[str, int] = {}  # each directory of a tree that was found right
 
@@ -46,8 +57,13 @@ class Inspection:
         if self._changed_at and self._stands_still():
             return ""
         changed_at: dict[str, int] = {}
+        now = self._clock.now()
         found = self._difference(changed_at)
-        remembered = not found and len(changed_at) <= _REMEMBERED_DIRECTORIES
+        remembered = (
+            not found
+            and len(changed_at) <= _REMEMBERED_DIRECTORIES
+            and all(abs(now - moment / 1e9) >= FRESH_SECONDS for moment in changed_at.values())
+        )
         self._changed_at = changed_at if remembered else {}
         return found
 

@@ -9,13 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from gpustack_delivery.node.inspection import DIRECTORY_MODE, FILE_MODE, Inspection
+from gpustack_delivery.adapters.host import SystemClock
+from gpustack_delivery.node.inspection import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    FRESH_SECONDS,
+    Inspection,
+)
 from gpustack_delivery.vocabulary.manifest import Entry, Manifest
 
 CONTENT = b"weights"
 
 
-def tree_of(top: Path, paths: list[str]) -> Inspection:
+class Later(SystemClock):
+    """The machine's clock some time from now."""
+
+    def now(self) -> float:
+        """Return that time."""
+        return super().now() + FRESH_SECONDS + 60
+
+
+def tree_of(top: Path, paths: list[str], clock: SystemClock) -> Inspection:
     """Lay files out as a publication does."""
     for path in paths:
         (top / path).parent.mkdir(parents=True, exist_ok=True)
@@ -24,7 +38,8 @@ def tree_of(top: Path, paths: list[str]) -> Inspection:
     for folder in [top, *(found for found in top.rglob("*") if found.is_dir())]:
         folder.chmod(DIRECTORY_MODE)
     digest = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
-    return Inspection(top, Manifest.of(Entry(path, len(CONTENT), digest) for path in paths))
+    manifest = Manifest.of(Entry(path, len(CONTENT), digest) for path in paths)
+    return Inspection(top, manifest, clock)
 
 
 @pytest.fixture
@@ -92,8 +107,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_what_happens_after_a_look_is_found_by_the_next(tree: Path, what: str) -> None:
-    """Whatever it is, although that look could be a short one."""
-    inspection = tree_of(tree, ["a", "d/b"])
+    """Whatever it is, in whatever tick of the kernel, although that look could be a short one."""
+    inspection = tree_of(tree, ["a", "d/b"], SystemClock())
     assert inspection.difference() == ""
     DAMAGE[what](tree)
     assert inspection.difference() != ""
@@ -102,22 +117,39 @@ def test_what_happens_after_a_look_is_found_by_the_next(tree: Path, what: str) -
 
 def test_a_tree_that_stood_still_is_not_listed_again(tree: Path, listed: list[str]) -> None:
     """Only what changed, or was found wrong, is looked at whole."""
-    inspection = tree_of(tree, ["a", "d/b"])
+    inspection = tree_of(tree, ["a", "d/b"], Later())
     listed.clear()
     assert inspection.difference() == ""
     assert listed == [str(tree), str(tree / "d")]
     listed.clear()
     assert inspection.difference() == ""
     assert listed == []
-    (tree / "d").chmod(0o755)
-    (tree / "d").chmod(DIRECTORY_MODE)
+    # As a second publication would; this test does not wait for the kernel's next tick.
+    changed = inspection._changed_at[str(tree / "d")]
+    inspection._changed_at[str(tree / "d")] = changed - 1
     assert inspection.difference() == ""
     assert listed == [str(tree), str(tree / "d")]
 
 
+def test_a_fresh_change_time_hides_nothing(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, listed: list[str]
+) -> None:
+    """Two changes within one tick of the kernel have the same time: the second is found too."""
+    inspection = tree_of(tree, ["a", "d/b"], SystemClock())
+    assert inspection.difference() == ""
+    listed.clear()
+    assert inspection.difference() == ""
+    assert listed == [str(tree), str(tree / "d")]
+    monkeypatch.setattr(inspection, "_clock", Later())
+    assert inspection.difference() == ""
+    listed.clear()
+    assert inspection.difference() == ""
+    assert listed == []
+
+
 def test_a_tree_of_very_many_folders_is_not_remembered(tree: Path, listed: list[str]) -> None:
     """Somebody's listing decides how many there are, and every one would be kept."""
-    inspection = tree_of(tree, [f"{number:04}/f" for number in range(1000)])
+    inspection = tree_of(tree, [f"{number:04}/f" for number in range(1000)], Later())
     listed.clear()
     assert inspection.difference() == ""
     assert inspection.difference() == ""
