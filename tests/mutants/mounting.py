@@ -145,10 +145,11 @@ def unmounts_only_what_it_mounted(patch: Patch) -> None:
 def believes_its_records(patch: Patch) -> None:
     """Rebuild the references from what was written down, whatever is mounted."""
 
-    def rebuilt(self: Any, _table: Any) -> None:
+    def rebuilt(self: Any, _table: Any) -> frozenset[str]:
         found = (_read(path) for path in self._root.references.glob("*.json"))
         self._by_target = {each.target: each for each in found if each}
         self._rebuilt = True
+        return frozenset()
 
     patch.setattr(References, "rebuild", rebuilt)
 

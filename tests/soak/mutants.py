@@ -155,10 +155,11 @@ def _trash_kept(patch: Patch) -> None:
 def _records_believed(patch: Patch) -> None:
     """Take the records for what is mounted, and do not ask the mount table."""
 
-    def rebuilt(self: Any, _: Iterable[Any]) -> None:
+    def rebuilt(self: Any, _: Iterable[Any]) -> frozenset[str]:
         found = [references._read(path) for path in self._root.references.glob("*.json")]
         self._by_target = {reference.target: reference for reference in found if reference}
         self._rebuilt = True
+        return frozenset()
 
     patch.setattr(references.References, "rebuild", rebuilt)
 
