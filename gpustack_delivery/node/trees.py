@@ -174,9 +174,8 @@ class Trees:
         damage = self._damage(digest, directory)
         if not damage:
             return directory / "tree"
-        self._root.probe(
-            writable=False
-        )  # where nothing can be read, nothing was seen to be damaged
+        # Where nothing can be read, nothing was seen to be damaged.
+        self._root.probe(writable=False)
         _log.error("published tree is damaged, delivering again: digest=%s %s", digest, damage)
         with self._lock:
             if self._markers.get(digest) is marker:  # and not its successor, published meanwhile
