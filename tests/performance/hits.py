@@ -1,4 +1,4 @@
-"""Mounts of what is there already: how long one takes, alone and beside a download, and how many.
+"""Mounts of what is there already: how long one takes, alone and beside downloads, and how many.
 
 Kubelet's part is a process of its own, so that neither the hub nor the bench shares its
 interpreter.
@@ -16,25 +16,31 @@ from typing import Any, Final
 
 from spec_tests.observe import PublishCall
 from tests.performance.bench import Bench
-from tests.performance.rows import HIT, HIT_BUSY, HIT_SLOWEST, HITS, Finding
+from tests.performance.rows import HIT, HIT_BUSY, HIT_PACED, HIT_SLOWEST, HITS, Finding
 from tests.performance.scenarios import ONE_FILE, SMALL, served
 from tests.performance.site import Model, Plugin, site
 
 _PODS: Final = 110  # what kubelet runs on a node unless told otherwise
 _CYCLES: Final = 300
 _AT_A_TIME: Final = 8
+_PACE: Final = 150 << 20  # about a gigabit network, and it leaves these cores some time
 
 
 def latency(bench: Bench) -> list[Finding]:
     """Time mounts of one published model, idle and while a large one is downloaded."""
-    rounds = []
+    full, paced = [], []
     with bench.scratch() as folder, site() as here:
         small = served(here, SMALL, folder / "small")
         large = served(here, ONE_FILE, folder / "large", bench.scale)
-        rounds = [_round(here.plugin, small, large) for _ in bench.each("hits")]
-    middles, idle, busy, rates = zip(*rounds, strict=True)
+        for _ in bench.each("hits"):
+            full.append(_round(here.plugin, small, large))
+            here.limit(_PACE)
+            paced.append(_round(here.plugin, small, large))
+            here.limit(0)
+    middles, idle, busy, rates = zip(*full, strict=True)
+    _, idle_too, beside, _ = zip(*paced, strict=True)
     found = [HIT.alone(middles), HIT_SLOWEST.alone(idle), HIT_BUSY.beside(busy, idle)]
-    return [*found, HITS.alone(rates)]
+    return [*found, HIT_PACED.beside(beside, idle_too), HITS.alone(rates)]
 
 
 def _round(plugin: Plugin, small: Model, large: Model) -> tuple[float, float, float, float]:

@@ -99,6 +99,7 @@ HASH: Final = Row("resumable SHA-256", "GiB/s", "hashlib", at_least=0.95)
 HIT: Final = Row("mount of a hit, p50", "ms", at_most=5)
 HIT_SLOWEST: Final = Row("mount of a hit, p99", "ms")
 HIT_BUSY: Final = Row("mount of a hit while downloading, p99", "ms", "while idle, p99", at_most=4)
+HIT_PACED: Final = Row("mount of a hit beside 150 MiB/s, p99", "ms", "while idle, p99", at_most=4)
 HITS: Final = Row("mounts of hits, 8 at a time", "per s")
 RESUME: Final = Row(
     "asked again after kill -9, 2 GiB under way", "MiB", "64 MiB for each open file", at_most=1

@@ -198,6 +198,13 @@ class Site:
         self.world.stand_in.reconfigure(name, lambda found: found["hub"].update(spec))
         return hub
 
+    def limit(self, bytes_per_second: int) -> None:
+        """Give the first node a bandwidth for its downloads; 0 is no limit."""
+        found = {"bytesPerSecond": bytes_per_second}
+        self.world.stand_in.reconfigure(
+            self.plugin.node.name, lambda spec: spec["download"].update(found)
+        )
+
     def model(
         self, name: str, folder: Path, files: Mapping[str, tuple[int, str]], *, tls: bool = False
     ) -> Model:

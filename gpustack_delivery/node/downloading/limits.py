@@ -24,7 +24,10 @@ LEAST_SEGMENTS: Final = 2
 """What one download may hold however many there are: one arriving, one being hashed."""
 
 UNIT_BYTES: Final = 32 << 10
-"""What is read at once while the bandwidth is limited, and the least that may burst."""
+"""The least that is read at once while the bandwidth is limited, and the least that may burst."""
+
+_UNITS_PER_SECOND: Final = 200
+"""Reads that are enough to be steady: each costs the interpreter, which mounts wait for."""
 
 
 class Abandoned(Exception):
@@ -127,7 +130,7 @@ class Limits:
         with self._changed:
             while self._rate:
                 self._fill()
-                least = min(wanted, UNIT_BYTES)
+                least = min(wanted, max(UNIT_BYTES, self._rate // _UNITS_PER_SECOND))
                 missing = least - self._tokens
                 if missing < 1:  # a part of a byte: waiting for it may be too short for any clock
                     self._tokens -= least

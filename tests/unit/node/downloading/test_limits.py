@@ -104,6 +104,15 @@ def test_bandwidth_holds_across_downloads(serve: Serve) -> None:
         running.finish()
 
 
+@pytest.mark.parametrize(
+    ("rate", "at_once"), [(1 << 10, 32 << 10), (1 << 20, 32 << 10), (200 << 20, 1 << 20)]
+)
+def test_a_high_bandwidth_is_used_in_large_reads(rate: int, at_once: int) -> None:
+    """Some hundred a second are steady enough; thousands would keep the interpreter from mounts."""
+    limits = Limits(ManualClock(), bytes_per_second=rate)
+    assert limits.take(4 << 20, lambda: True) == at_once
+
+
 def test_bandwidth_changes_while_a_download_runs(serve: Serve) -> None:
     """Lifting the limit lets a waiting download finish without the clock."""
     site, _ = serve(lambda seen, wire: wire.respond_range(seen, CONTENT))
