@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 from gpustack_delivery.errors import AttemptFault, HostFault, Reason
 from gpustack_delivery.node.ledger import USED_STEP_SECONDS
 from tests.unit.fakes import eventually
+from tests.unit.node.apart import run_apart
 from tests.unit.node.stage import Stage
 
 
@@ -282,12 +281,4 @@ stage.close()
 @pytest.mark.needs("kernel-mounts")
 def test_a_cache_that_became_read_only_is_served() -> None:
     """Whatever a kill left there: mounts stay, unmounts work, and what is new hears why not."""
-    done = subprocess.run(  # noqa: S603 - our own script
-        ["unshare", "--mount", sys.executable, "-c", _ON_A_READ_ONLY_CACHE],  # noqa: S607 - on PATH
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=Path(__file__).parents[3],
-    )
-    assert done.returncode == 0, done.stderr
+    run_apart(_ON_A_READ_ONLY_CACHE)

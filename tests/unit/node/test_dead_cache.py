@@ -6,8 +6,6 @@ import errno
 import io
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ from gpustack_delivery.csi_wire import csi_pb2, csi_pb2_grpc
 from gpustack_delivery.errors import DeliveryError, HostFault
 from gpustack_delivery.node.cache import CacheRoot
 from tests.unit.fakes import FakeDisk, eventually
+from tests.unit.node.apart import run_apart
 from tests.unit.node.stage import Stage
 
 _CALLS = ("open", "stat", "lstat", "statvfs", "scandir", "mkdir", "rename", "replace", "unlink")
@@ -285,12 +284,4 @@ stage.close()
 @pytest.mark.needs("kernel-mounts", "loop-mounts")
 def test_a_filesystem_that_really_died() -> None:
     """An ext4 that was shut down, under a plugin and at its start, and mounted anew."""
-    done = subprocess.run(  # noqa: S603 - our own script
-        ["unshare", "--mount", sys.executable, "-c", _ON_A_REAL_ONE],  # noqa: S607 - on PATH
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=Path(__file__).parents[3],
-    )
-    assert done.returncode == 0, done.stderr
+    run_apart(_ON_A_REAL_ONE)
