@@ -108,7 +108,7 @@ class Health:
         try:
             self._store.ledger.remember(digest, used_at=self._clock.now())
         except HostFault as fault:
-            _log.error("last use not written: digest=%s detail=%s", digest, fault.detail)
+            _log.error("last use not recorded: digest=%s detail=%s", digest, fault.detail)
 
 
 @contextmanager

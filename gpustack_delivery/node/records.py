@@ -40,7 +40,7 @@ def write_durably(path: Path, content: bytes, disk: Disk, *, mode: int = 0o600) 
     """Write a small file in one step that outlives a power cut; see `write_record`."""
     fresh = path.with_name(path.name + ".tmp")
     try:
-        _write_new(fresh, content, mode)
+        write_afresh(fresh, content, mode)
         disk.sync_file(fresh)
         fresh.replace(path)
         disk.sync_directory(path.parent)
@@ -50,8 +50,12 @@ def write_durably(path: Path, content: bytes, disk: Disk, *, mode: int = 0o600) 
         ) from error
 
 
-def _write_new(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that was not there; whatever stands in its place, a link say, goes."""
+def write_afresh(path: Path, content: bytes, mode: int) -> None:
+    """Write a new file in place of whatever has its name: what a link leads to is not ours.
+
+    Raises:
+        OSError: the filesystem refused.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, mode)
@@ -66,8 +70,12 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
         os.close(descriptor)
 
 
-def _content(path: Path) -> bytes:
-    # A link is nobody's record, and a pipe is not waited for.
+def content_of(path: Path) -> bytes:
+    """Return what a file of ours holds; a link is none, and a pipe is not waited for.
+
+    Raises:
+        OSError: it cannot be read, or is a link.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     try:
@@ -84,7 +92,7 @@ def read_record(path: Path) -> Json | None:
     """
     try:
         with not_exhausted():
-            record = msgspec.json.decode(_content(path))
+            record = msgspec.json.decode(content_of(path))
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Final
 
 from gpustack_delivery.adapters.hashing import HashState
+from gpustack_delivery.node.records import content_of, write_afresh
 from gpustack_delivery.ports import Disk
 from gpustack_delivery.vocabulary.manifest import Entry
 
-# No link is followed, and nobody waits for the other end of a pipe.
-_PLAIN: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MODE: Final = 0o644
 _log = logging.getLogger(__name__)
 
 
@@ -81,7 +81,7 @@ class Ledger:
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._record(entry)
         scratch = path.with_suffix(".tmp")
-        _write_afresh(scratch, json.dumps(record))
+        write_afresh(scratch, json.dumps(record).encode(), _MODE)
         disk.sync_file(scratch)
         scratch.replace(path)
 
@@ -101,7 +101,7 @@ class Ledger:
         records = [entry for entry in entries if self._record(entry).exists()]
         if len(kept) < len(noted):
             scratch = self._finished().with_suffix(".tmp")
-            _write_afresh(scratch, "".join(f"{line}\n" for line in kept))
+            write_afresh(scratch, "".join(f"{line}\n" for line in kept).encode(), _MODE)
             disk.sync_file(scratch)
             scratch.replace(self._finished())
         for entry in records:
@@ -118,7 +118,7 @@ class Ledger:
         lines = "".join(json.dumps(_identity(entry)) + "\n" for entry in entries)
         self._directory.mkdir(parents=True, exist_ok=True)
         # It begins with a line end: a line torn by a crash must not swallow the next one.
-        _write(self._finished(), "\n" + lines, os.O_APPEND)
+        _append(self._finished(), "\n" + lines)
         disk.sync_file(self._finished())
 
     def finished(self, targets: Sequence[Target]) -> set[str]:
@@ -171,22 +171,16 @@ def _noted(line: str) -> tuple[object, ...]:
     return noted
 
 
-def _write_afresh(path: Path, text: str) -> None:
-    """Write a new file in place of whatever had its name: what that leads to is not ours."""
-    path.unlink(missing_ok=True)
-    _write(path, text, os.O_EXCL)
-
-
-def _write(path: Path, text: str, flags: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | _PLAIN | flags, 0o644)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+def _append(path: Path, text: str) -> None:
+    # No link is followed, and nobody waits for the other end of a pipe.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, _MODE), "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def _read(path: Path) -> str:
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | _PLAIN), "rb") as file:
-            return file.read().decode("utf-8", "replace")
+        return content_of(path).decode("utf-8", "replace")
     except OSError:
         return ""
 
